@@ -34,7 +34,7 @@ from hardtack.codegen.ir.group_verify import verify_group, verify_grouping
 from hardtack.codegen.ir.loops import Buffer, LoopNest
 from hardtack.codegen.ir.nest_text import to_text_nest
 from hardtack.codegen.ir.nest_verify import verify_nest
-from hardtack.codegen.ir.nests import ControlNest, Nest, TemplateNest
+from hardtack.codegen.ir.nests import ControlNest, Nest, ReadNest, TemplateNest
 from hardtack.codegen.ir.plan import GpuKernel, Plan
 from hardtack.codegen.ir.store_verify import Memory, verify_written
 from hardtack.codegen.lower import Lowered, lower_graph
@@ -45,7 +45,7 @@ from hardtack.codegen.notes import noted
 from hardtack.codegen.passes.passes import Context, Decisions, Scope
 from hardtack.codegen.plan.control_steps import control_steps, renamed_buffer
 from hardtack.codegen.plan.launch_verify import verify_launch
-from hardtack.codegen.plan.planner import Step, build_plan
+from hardtack.codegen.plan.planner import ReadStep, Step, build_plan
 from hardtack.codegen.schedule.fuse import fuse
 
 
@@ -138,6 +138,9 @@ def _compile_body(
             listings.append(listing)
             rendered[kernel.launch.kernel] = kernel
             steps.append(kernel.launch)
+            continue
+        if isinstance(g.control, ReadNest):
+            steps.append(ReadStep(g.control.sym, g.control.source, g.control.origin))
             continue
         parts = []
         for k, branch in enumerate(g.control.branches):

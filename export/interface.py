@@ -102,6 +102,7 @@ def _examples(out: Interface, nodes: Mapping[str, Node]) -> dict[str, int]:
     """The sizes that torch traced with, by symbol, as far as it has kept them."""
     found: dict[str, int] = {}
     for binding in out.syms:
+        assert binding.input is not None
         value = nodes[binding.input].meta["val"]
         size = value if binding.dim is None else value.shape[binding.dim]
         if size.node.has_hint():
@@ -112,7 +113,7 @@ def _examples(out: Interface, nodes: Mapping[str, Node]) -> dict[str, int]:
 def _bind(out: Interface, sizes: Sizes, declared: Declared, name: str, dim: int | None, e: sympy.Symbol) -> None:
     wish, lo, hi = declared.symbol(name, dim, len(out.syms))
     sized = [s for s in out.syms if s.dim is not None and dim is not None]
-    twin = next((s.sym for s in sized if declared.same_dim((s.input, s.dim), (name, dim))), None)
+    twin = next((s.sym for s in sized if s.input and declared.same_dim((s.input, s.dim), (name, dim))), None)
     if twin is not None:
         sizes.bind(e, twin)
         return

@@ -11,6 +11,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, SymIntArgument
 
 from hardtack.codegen.ir.constants import ConstantStore
+from hardtack.codegen.ir.expr_walk import free_syms
 from hardtack.codegen.ir.graph import Graph, Guard, SymBinding
 from hardtack.codegen.ir.graph_verify import verify_graph
 from hardtack.codegen.ir.types import DType
@@ -27,6 +28,7 @@ from hardtack.exporter.interface import Interface, add_made, plain_name, read_in
 from hardtack.exporter.origin import source_of
 from hardtack.exporter.rewrite.rules import Rule, simplify
 from hardtack.exporter.rewrite.user_passes import run_user_passes
+from hardtack.exporter.sizes.found import found_sizes
 from hardtack.exporter.sizes.literals import state_literals
 from hardtack.exporter.sizes.lower_bounds import raised
 from hardtack.exporter.sizes.own_example import check_example, check_fixed, place_text
@@ -92,6 +94,8 @@ def _convert(
     state_literals(ep, sizes)
     face = read_inputs(ep, b, sizes, store, state_names, declared)
     failures: list[Failure] = []
+    sizes.found = found_sizes(ep)
+    b.reserved = frozenset(s.sym.name for s in face.syms)
     walk = Walk(b, sizes, failures, ep.graph_module, extensions)
     walk.env.update(face.env)
     walk.run(ep.graph.nodes)
@@ -100,7 +104,7 @@ def _convert(
         check_called(captured.source, extensions, what)
     add_made(face, b, store)
     values, out_tree, finals = _outputs(ep, walk, face)
-    bindings = tuple(face.syms)
+    bindings = (*face.syms, *(SymBinding(s, None, None) for s in b.reads))
     graph = Graph(
         name=name,
         inputs=tuple(face.inputs),
@@ -217,7 +221,9 @@ def _guards(captured: Captured, sizes: Sizes, b: Builder, bindings: tuple[SymBin
     noted = program_guards(captured.ep, captured.source, captured.decided, sizes)
     stated = [*noted, *((g, b.lines[g]) for g in b.guards)]
     limits = [(g, None) for g in sizes.limits]
+    read = {binding.sym for binding in bindings if binding.input is None}
     for guard, where in [*stated, *limits]:
-        check_guard(guard, bindings, captured.declared, where)
+        if not read.intersection(free_syms(guard.a) | free_syms(guard.b)):
+            check_guard(guard, bindings, captured.declared, where)
         kept.setdefault((guard.relation, guard.a, guard.b), guard)
     return without_implied(tuple(kept.values()))

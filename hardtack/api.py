@@ -290,6 +290,8 @@ def size_hints(entry: EntryGraph, args: tuple[Any, ...], kwargs: Mapping[str, An
     by_name = {i.name: leaf for i, leaf in zip(entry.graph.inputs, leaves, strict=True)}
     hints: dict[str, int] = {}
     for binding in entry.graph.syms:
+        if binding.input is None:
+            continue
         leaf = by_name[binding.input]
         hints[binding.sym.name] = int(leaf) if binding.dim is None else int(leaf.shape[binding.dim])
     return hints

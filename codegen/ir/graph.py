@@ -68,6 +68,7 @@ Op kinds (shapes by example; `attrs` in brackets):
               computed by a kernel of its own (kernel_code.py), then what it leaves of the operands `written`; op: its
               name in torch; arguments: as its schema has them; strided: the operands that may have any strides; the
               workspaces: bytes, of all workers and of each. Sizes and dtypes are those of its fake kernel
+  read        [sym] n (i64 scalar) -> (); the symbol, a size that is known from here on, takes the value
   assert      [message] condition (bool, any shape) -> (); the run fails with the message where it is false
   cond        [then, orelse] predicate (bool scalar), operands... -> outputs; both branches are Graphs whose inputs are
               the operands
@@ -280,16 +281,18 @@ class State:
 
 @dataclass(frozen=True)
 class SymBinding:
-    """`sym` takes the size of dimension `dim` of input `input`, or with dim None the value of that 0-d i64 input."""
+    """`sym` takes the size of dimension `dim` of input `input`, or with dim None the value of that 0-d i64 input. With
+    input None an op `read` gives it its value; those stand behind the others, in the order of their ops."""
 
     sym: Sym
-    input: str
+    input: str | None
     dim: int | None
 
 
 @dataclass(frozen=True)
 class Guard:
-    """A condition on input sizes, checked at every run: a relation (eq ne le lt) of two Exprs, and how to say it."""
+    """A condition on sizes, checked at every run as soon as they are known: a relation (eq ne le lt) of two Exprs, and
+    how to say it."""
 
     relation: str
     a: Expr

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from hardtack.codegen.ir.expr import Expr, as_expr, const, floordiv, int_value, product
+from hardtack.codegen.ir.expr import Expr, Sym, as_expr, const, floordiv, int_value, product
 from hardtack.codegen.ir.graph import Lit, Op, TensorType
 from hardtack.codegen.ir.kernel_code import ARGUMENT_KINDS, KernelCode, tensors_in
 from hardtack.codegen.ir.types import DType
@@ -252,6 +252,12 @@ def topk_types(c: Case) -> Types:
 def assert_types(c: Case) -> Types:
     need(c.args[0].dtype is DType.BOOL, f"assert on {c.args[0].dtype}, expected bool")
     need(isinstance(c.attr("message"), str), "assert needs a message")
+    return ()
+
+
+def read_types(c: Case) -> Types:
+    need(c.args[0] == TensorType(DType.I64, ()), f"read of {c.args[0]}, expected an i64 scalar")
+    need(isinstance(c.attr("sym"), Sym), "read needs a symbol")
     return ()
 
 

@@ -80,6 +80,7 @@ _ROWS = (
     GraphOp("gather", nn.gather_types, elements=Elements.PICKED),
     GraphOp("scatter", nn.scatter_types, elements=Elements.PLACED),
     GraphOp("assert", basic.assert_types),
+    GraphOp("read", basic.read_types, opaque=True),
     GraphOp("reduce", basic.reduce_types, Order.OF_OPERAND),
     GraphOp("moments", basic.moments_types),
     GraphOp("scan", basic.scan_types),

@@ -89,5 +89,6 @@ def _attr_text(value: object) -> str:
 
 def _binding(b: SymBinding) -> str:
     source = f"{b.input}.size({b.dim})" if b.dim is not None else f"value of {b.input}"
+    source = "read" if b.input is None else source
     top = "" if b.sym.hi is None else f" <= {b.sym.hi}"
     return f"{b.sym.name} = {source}, {b.sym.lo} <= {b.sym.name}{top}"

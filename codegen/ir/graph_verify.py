@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from hardtack.codegen.ir.equalities import equality
-from hardtack.codegen.ir.expr import Expr, as_expr
+from hardtack.codegen.ir.expr import Expr, Sym, as_expr
 from hardtack.codegen.ir.expr_walk import free_syms
 from hardtack.codegen.ir.graph import Graph, Guard, Lit, Op, TensorType
 from hardtack.codegen.ir.graph_infer import Same, literal_type
@@ -36,8 +36,14 @@ def _verify(graph: Graph, outer_syms: frozenset[str], outer_guards: tuple[Guard,
     _check_interface(graph, syms)
     same = equality((*outer_guards, *graph.guards))
     defined = {i.name for i in graph.inputs} | {c.name for c in graph.constants} | {s.name for s in graph.states}
+    unread = [b.sym.name for b in graph.syms if b.input is None]
+    syms -= frozenset(unread)
     for position, op in enumerate(graph.ops):
         try:
+            if op.kind == "read":
+                name = op.attr_of("sym", Sym).name
+                _need(unread[:1] == [name], f"reads {name}, and the next symbol is {', '.join(unread[:1]) or 'none'}")
+                syms |= {unread.pop(0)}
             _check_op(op, graph, defined, syms, same)
             for _, value in op.attrs:
                 if isinstance(value, Graph):
@@ -45,6 +51,7 @@ def _verify(graph: Graph, outer_syms: frozenset[str], outer_guards: tuple[Guard,
         except (ValueError, GraphError) as error:
             raise GraphError(f"{error}\n{_neighbours(graph, position)}") from error
         defined.update(op.outputs)
+    _need(not unread, f"graph {graph.name} reads nowhere: {', '.join(unread)}")
     for name in (*graph.outputs, *(s.final for s in graph.states if s.final is not None)):
         _need(name in defined, f"graph {graph.name} returns {name}, which nothing defines")
     for state in graph.states:
@@ -71,7 +78,11 @@ def _check_interface(graph: Graph, syms: frozenset[str]) -> None:
     _need(len(set(graph.output_names)) == len(graph.output_names), f"graph {graph.name}: output names repeat")
     for i in graph.inputs:
         _need(len(i.strides) == len(graph.types[i.name].shape), f"input {i.name}: one stride a dim")
+    read = [b.input is None for b in graph.syms]
+    _need(read == sorted(read), f"graph {graph.name}: symbols that are read stand behind those of inputs")
     for b in graph.syms:
+        if b.input is None:
+            continue
         shapes = {i.name: graph.types[i.name] for i in graph.inputs}
         _need(b.input in shapes, f"symbol {b.sym} is bound by {b.input}, which is no input")
         t = shapes[b.input]
@@ -87,7 +98,7 @@ def _check_interface(graph: Graph, syms: frozenset[str]) -> None:
 def _check_syms(exprs: tuple[Expr, ...], syms: frozenset[str], where: str) -> None:
     for e in exprs:
         unbound = sorted(s.name for s in free_syms(e) if s.name not in syms)
-        _need(not unbound, f"{where} mentions {', '.join(unbound)}, which no input binds")
+        _need(not unbound, f"{where} mentions {', '.join(unbound)}, which nothing binds")
 
 
 def _check_op(op: Op, graph: Graph, defined: set[str], syms: frozenset[str], same: Same) -> None:
@@ -107,6 +118,8 @@ def _check_op(op: Op, graph: Graph, defined: set[str], syms: frozenset[str], sam
         if isinstance(value, Expr):
             _check_syms((value,), syms, f"an attribute of {op.kind}")
     _need(list(op.attrs) == sorted(op.attrs, key=lambda kv: kv[0]), f"{op.kind}: attributes are not sorted")
+    for name in op.outputs:
+        _check_syms(graph.types[name].shape, syms, f"the type of {name}")
     stated = tuple(graph.types[o] for o in op.outputs)
     derived = derive(op, tuple(args), stated, same)
     _need(len(derived) == len(stated), f"{op.kind} has {len(stated)} outputs, expected {len(derived)}")

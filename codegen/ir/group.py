@@ -9,8 +9,8 @@ outer point. A template group has a TemplateNest as anchor; its nests are the ep
 It may have a prologue: nests that every program of the template computes for itself, the last of which stores the
 template's first operand, a row. Each walks one axis `k` that numbers the row's elements (parallel, or reduce) or none,
 and what they store is private: it is never in memory; `constants` are buffers that they read and no kernel writes. A
-control group is one ControlNest, alone: no kernel. A group of siblings has loop groups that need nothing from each
-other and share the programs of one launch. Every refusal to fuse is kept as a Decision with its reason.
+control group is one ControlNest or ReadNest, alone: no kernel. A group of siblings has loop groups that need nothing
+from each other and share the programs of one launch. Every refusal to fuse is kept as a Decision with its reason.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hardtack.codegen.ir.expr import Expr, Sym, bounds, int_value
 from hardtack.codegen.ir.expr_walk import split_linear
 from hardtack.codegen.ir.loops import Axis, LoopNest
 from hardtack.codegen.ir.nest_text import to_text_nest
-from hardtack.codegen.ir.nests import ControlNest, Nest, TemplateNest
+from hardtack.codegen.ir.nests import ControlNest, Nest, ReadNest, TemplateNest
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Group:
     outer: tuple[Axis, ...]
     nests: tuple[LoopNest, ...]
     anchor: TemplateNest | None = None
-    control: ControlNest | None = None
+    control: ControlNest | ReadNest | None = None
     prologue: tuple[LoopNest, ...] = ()
     siblings: tuple[Group, ...] = ()
     constants: frozenset[str] = frozenset()
@@ -116,6 +116,9 @@ def to_text(group: Group) -> str:
 
 
 def conflicts(a: Group, b: Group) -> set[str]:
-    """Buffers because of which the two must run in order."""
+    """Buffers, or symbols, because of which the two must run in order."""
+    read = {g.control.sym.name for g in (a, b) if isinstance(g.control, ReadNest)}
+    if read:
+        return read
     writes, others = a.writes(), b.writes()
     return (writes & (b.reads() | others)) | (a.reads() & others)

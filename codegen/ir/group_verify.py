@@ -14,7 +14,7 @@ from hardtack.codegen.ir.expr import Expr, const
 from hardtack.codegen.ir.group import Group, conflicts, same_digit, to_text
 from hardtack.codegen.ir.loops import Assert, Buffer, Check, LoopError, LoopNest, Reduce
 from hardtack.codegen.ir.nest_verify import verify_nest
-from hardtack.codegen.ir.nests import Nest, TemplateNest
+from hardtack.codegen.ir.nests import Nest, ReadNest, TemplateNest
 from hardtack.codegen.ir.reindex import equal
 from hardtack.codegen.ir.store_verify import apart
 
@@ -171,6 +171,7 @@ def verify_grouping(nests: Sequence[Nest], groups: Sequence[Group], aliases: Map
         if k not in at:
             raise LoopError(f"no group computes {n.name}")
     _verify_dependences(nests, at, aliases)
+    _verify_reads(nests, at)
 
 
 def _made_of(n: Nest) -> tuple[Nest, ...]:
@@ -189,6 +190,16 @@ def _verify_dependences(
                 if (wrote or b in writes) and not _ordered(at[other], at[k]) and not _apart(nests[other], n, b):
                     raise LoopError(f"{n.name} runs before {nests[other].name}, and both touch {b}")
             touched.setdefault(b, []).append((k, b in writes))
+
+
+def _verify_reads(nests: Sequence[Nest], at: Mapping[int, Sequence[tuple[int, int]]]) -> None:
+    """What stands behind a read may depend on its symbol, and is still behind it."""
+    for k, n in enumerate(nests):
+        if not isinstance(n, ReadNest):
+            continue
+        for later in range(k + 1, len(nests)):
+            if min(at[later]) < max(at[k]):
+                raise LoopError(f"{nests[later].name} runs before {n.name}, and stood behind it")
 
 
 def _ordered(first: Sequence[tuple[int, int]], second: Sequence[tuple[int, int]]) -> bool:

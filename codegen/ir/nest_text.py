@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from hardtack.codegen.ir.expr import Expr, to_text
 from hardtack.codegen.ir.loops import Assert, Check, Compute, Index, Load, Reduce, Stmt
-from hardtack.codegen.ir.nests import ControlNest, Nest, TemplateNest
+from hardtack.codegen.ir.nests import ControlNest, Nest, ReadNest, TemplateNest
 
 
 def to_text_nest(nest: Nest) -> str:
@@ -14,6 +14,8 @@ def to_text_nest(nest: Nest) -> str:
     if isinstance(nest, ControlNest):
         given = ", ".join(((nest.predicate,) if nest.predicate else ()) + nest.operands)
         return f"control {nest.name}: {nest.kind}({given}) -> {', '.join(nest.results)}   # {nest.origin}"
+    if isinstance(nest, ReadNest):
+        return f"read {nest.sym.name} from {nest.source}   # {nest.origin}"
     if isinstance(nest, TemplateNest):
         ops = ", ".join(f"{o.buffer}[{to_text(o.offset)}; {_exprs(o.strides)}]" for o in nest.operands)
         attrs = ", ".join(f"{k}={v}" for k, v in nest.template.parameters() if v is not None)

@@ -24,7 +24,7 @@ from hardtack.codegen.ir.loops import (
 )
 from hardtack.codegen.ir.made_of import bodies, statements, verify_exprs, verify_walk
 from hardtack.codegen.ir.nest_text import stmt_text, to_text_nest
-from hardtack.codegen.ir.nests import ControlNest, Nest, TemplateNest
+from hardtack.codegen.ir.nests import ControlNest, Nest, ReadNest, TemplateNest
 from hardtack.codegen.ir.reindex import equal, why_not_injective, within
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.ir.value_verify import verify_axes, verify_values
@@ -38,6 +38,8 @@ def verify_nest(nest: Nest, buffers: Mapping[str, Buffer]) -> None:
         if isinstance(nest, TemplateNest)
         else "control"
         if isinstance(nest, ControlNest)
+        else "read"
+        if isinstance(nest, ReadNest)
         else "nest"
     )
     try:
@@ -52,7 +54,7 @@ def verify_nest(nest: Nest, buffers: Mapping[str, Buffer]) -> None:
         raise LoopError(f"{what} {nest.name}: {e}\n{to_text_nest(nest)}") from None
 
 
-def _verify_buffers(nest: TemplateNest | ControlNest, buffers: Mapping[str, Buffer]) -> None:
+def _verify_buffers(nest: TemplateNest | ControlNest | ReadNest, buffers: Mapping[str, Buffer]) -> None:
     for name in nest.reads() | nest.writes():
         if name not in buffers:
             raise LoopError(f"unknown buffer {name}")

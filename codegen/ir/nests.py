@@ -3,6 +3,7 @@
     Nest         ::= LoopNest(...)                       loops.py
                    | TemplateNest(name, template, axes, operands, result, results, origin)
                    | ControlNest(name, kind, predicate, operands, results, branches, origin)
+                   | ReadNest(name, sym, source, origin)
     Template     ::= a frozen dataclass, one class a template: its fields are the kernel's parameters; its operands and
                      results are Roles (roles.py)
     Operand      ::= Operand(buffer, dtype, offset, shape, strides)
@@ -17,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import ClassVar
 
-from hardtack.codegen.ir.expr import ZERO, Expr, const
+from hardtack.codegen.ir.expr import ZERO, Expr, Sym, const
 from hardtack.codegen.ir.graph import Graph, Op, Origin, TensorType
 from hardtack.codegen.ir.loops import Axis, Buffer, Load, LoopError, LoopNest, Store
 from hardtack.codegen.ir.roles import Extent, Role, Sizes, need, verify_inside, verify_memory
@@ -244,7 +245,24 @@ class ControlNest:
         return set(self.results)
 
 
-Nest = LoopNest | TemplateNest | ControlNest
+@dataclass(frozen=True)
+class ReadNest:
+    """A size that is known from here on, done by the plan: `sym` takes the value of `source`, an i64 buffer with one
+    element. Nothing that stands behind it is computed before it."""
+
+    name: str
+    sym: Sym
+    source: str
+    origin: Origin = field(default=Origin(), compare=False)
+
+    def reads(self) -> set[str]:
+        return {self.source}
+
+    def writes(self) -> set[str]:
+        return set()
+
+
+Nest = LoopNest | TemplateNest | ControlNest | ReadNest
 
 
 def walk_buffers(nests: Iterable[Nest]) -> Iterator[str]:
@@ -254,6 +272,8 @@ def walk_buffers(nests: Iterable[Nest]) -> Iterator[str]:
         names: Iterable[str]
         if isinstance(n, ControlNest):
             names = (*sorted(n.reads()), *n.results)
+        elif isinstance(n, ReadNest):
+            names = (n.source,)
         elif isinstance(n, TemplateNest):
             names = (*(o.buffer for o in n.operands), n.result, *n.results)
         else:

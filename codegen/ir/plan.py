@@ -3,7 +3,7 @@
 Plan   ::= entry, target, syms, guards, values, inputs, outputs, kernels, body, arena_nbytes
 Value  ::= Value(name, dtype, shape, strides, storage)
 Storage::= ("input", i) | ("output", i) | ("constant", name) | ("state", name) | ("arena", Expr)
-Instr  ::= Launch | Copy | Fill | If | While
+Instr  ::= Launch | Copy | Fill | If | While | Read
 A kernel of a GPU target has a GpuKernel: its code, its launch shape and its .param list (GpuArg, in order).
 """
 
@@ -24,10 +24,11 @@ Storage = tuple[str, int] | tuple[str, str] | tuple[str, Expr]
 
 @dataclass(frozen=True)
 class PlanSym:
-    """A symbol and the input that binds it; `dim` None: the value of a rank-0 i64 input."""
+    """A symbol and the input that binds it; `dim` None: the value of a rank-0 i64 input. `input` None: a Read binds
+    it. Those that inputs bind stand first, the others in the order of their reads."""
 
     sym: Sym
-    input: int
+    input: int | None
     dim: int | None
 
 
@@ -179,7 +180,17 @@ class While:
     origin: Origin = field(default=Origin(), compare=False)
 
 
-Instr = Launch | Copy | Fill | If | While
+@dataclass(frozen=True)
+class Read:
+    """The symbol takes the only element of `src`, an i64. arena_nbytes: those of the arena from here on."""
+
+    sym: Sym
+    src: str
+    arena_nbytes: Expr
+    origin: Origin = field(default=Origin(), compare=False)
+
+
+Instr = Launch | Copy | Fill | If | While | Read
 
 
 @dataclass(frozen=True)
@@ -261,6 +272,14 @@ class _Writer:
                 "cond": values[i.cond],
                 "then": [self.instr(x) for x in i.then],
                 "else": [self.instr(x) for x in i.orelse],
+                "origin": self.origin(i.origin),
+            }
+        if isinstance(i, Read):
+            return {
+                "op": "read",
+                "sym": self.sym_index[i.sym],
+                "src": values[i.src],
+                "arena": self.expr(i.arena_nbytes),
                 "origin": self.origin(i.origin),
             }
         return {
@@ -378,6 +397,8 @@ def _instr_text(body: Iterable[Instr], indent: str) -> list[str]:
             lines.append(f"{indent}copy {i.dst} <- {i.src}   # {i.origin}")
         elif isinstance(i, Fill):
             lines.append(f"{indent}fill {i.dst} with {i.bits:#x}   # {i.origin}")
+        elif isinstance(i, Read):
+            lines.append(f"{indent}read {i.sym.name} from {i.src}, arena {expr_text(i.arena_nbytes)}   # {i.origin}")
         elif isinstance(i, If):
             lines += [f"{indent}if {i.cond}:", *_instr_text(i.then, indent + "  ")]
             lines += [f"{indent}else:", *_instr_text(i.orelse, indent + "  ")]

@@ -20,7 +20,7 @@ from hardtack.codegen.ir.graph import Graph, Op, uses
 from hardtack.codegen.ir.graph_ops import changed, is_view
 from hardtack.codegen.ir.group import Decision
 from hardtack.codegen.ir.loops import Buffer, Load, LoopNest, Store
-from hardtack.codegen.ir.nests import ControlNest, Nest, TemplateNest
+from hardtack.codegen.ir.nests import Nest, ReadNest, TemplateNest
 from hardtack.codegen.lower.views import base_of
 
 AT_THE_END = "the end of the run"
@@ -121,7 +121,8 @@ def _called(nest: Nest, names: Mapping[str, str]) -> Nest:
     if isinstance(nest, TemplateNest):
         operands = tuple(replace(o, buffer=named(o.buffer)) for o in nest.operands)
         return replace(nest, operands=operands, result=named(nest.result), results=tuple(map(named, nest.results)))
-    assert isinstance(nest, ControlNest)
+    if isinstance(nest, ReadNest):
+        return replace(nest, source=named(nest.source))
     predicate = None if nest.predicate is None else named(nest.predicate)
     operands_, results = (tuple(map(named, x)) for x in (nest.operands, nest.results))
     return replace(nest, predicate=predicate, operands=operands_, results=results)

@@ -19,10 +19,12 @@ from hardtack.codegen.package.content import (
     plan_member,
 )
 
-FORMATS = (1, 2, 3)
-"""Those that are read. A bundle has the lowest that holds its element types, and users' kernels."""
+FORMATS = (1, 2, 3, 4)
+"""Those that are read. A bundle has the lowest that holds its element types, users' kernels and reads of sizes."""
 USER_KERNELS_SINCE = 3
 """The first format that has users' kernels."""
+READS_SINCE = 4
+"""The first format whose plans read sizes during a run."""
 WEIGHTS = "weights.safetensors"
 Dim = int | str
 """A size or stride: a number, or an expression over the entry's symbols as text."""
@@ -206,8 +208,10 @@ def from_content(
 
 def _format(content: BundleContent) -> int:
     """The lowest format that has every element type of `content`: each that a session meets is that of a plan's value.
-    A tensor of the module that nothing reads any more has its own. Users' kernels have one, too.
+    A tensor of the module that nothing reads any more has its own. Users' kernels have one, too, and reads of sizes.
     """
+    if any(s.input is None for plan in content.plans.values() for s in plan.syms):
+        return READS_SINCE
     if content.user_kernels:
         return USER_KERNELS_SINCE
     found = {v.dtype for plan in content.plans.values() for v in plan.values}

@@ -71,7 +71,7 @@ def parse(data: bytes) -> Manifest:
 
 
 def _user_kernels(top: Fields, version: int) -> tuple[UserKernelContent, ...]:
-    """Of format 3; earlier ones do not know the key."""
+    """From format 3 on; earlier ones do not know the key."""
     if version < USER_KERNELS_SINCE:
         return ()
     found: list[UserKernelContent] = []

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from hardtack.codegen.package.errors import LoadError
 from hardtack.codegen.package.plan_calls import RawAccess, RawCall
 from hardtack.codegen.package.plan_read import RawInstr, RawKernel, RawPlan
+from hardtack.codegen.package.plan_reads import count_bound, needs_of
 from hardtack.codegen.package.plan_written import Branching, Written, box_of
 
 Known = Callable[[int], int | None]
@@ -26,6 +27,7 @@ class _Check:
     def __init__(self, plan: RawPlan, nbytes: Known, constant: Known) -> None:
         self.plan, self.nbytes, self.constant, self.work = plan, nbytes, constant, 0
         self.calls = [self._calls(n, kernel) for n, kernel in enumerate(plan.kernels)]
+        self.needs, self.known_syms = needs_of(plan), count_bound(plan)
         given = {n for n, v in enumerate(plan.values) if v.storage in ("input", "constant", "state")}
         self.written = Written(Branching(given | {n for n in range(len(plan.values)) if nbytes(n) in (0, None)}))
 
@@ -62,6 +64,9 @@ class _Check:
                 self.written.whole.add(i.dst)
             elif i.op == "fill":
                 self.written.whole.add(i.dst)
+            elif i.op == "read":
+                self._read(i, i.src)
+                self.known_syms += 1
             elif i.op == "if":
                 self._read(i, i.cond)
                 for v in self._branch(i.body) & self._branch(i.orelse):
@@ -99,6 +104,11 @@ class _Check:
     def _buffer(self, i: RawInstr, call: RawCall, n: int, v: int, idle: bool) -> None:
         nbytes, value = self.nbytes(v), self.plan.values[v]
         for access in call.accesses[n]:
+            if max(self.needs[e] for e in (access.offset, *access.shape, *access.strides)) > self.known_syms:
+                name = self.plan.kernels[i.kernel].name
+                raise LoadError(
+                    f"{i.path}: an access of kernel {name!r} depends on a symbol before it is read", self.plan.where
+                )
             self.work += 1 + len(access.shape)
             if self.work + self.written.work > MAX_WORK:
                 name = self.plan.kernels[i.kernel].name

@@ -23,6 +23,8 @@ def accesses(plan: RawPlan, i: RawInstr) -> tuple[list[int], list[int]]:
         return [i.src], [i.dst]
     if i.op == "fill":
         return [], [i.dst]
+    if i.op == "read":
+        return [i.src], []
     return [i.cond], []
 
 

@@ -30,12 +30,12 @@ _GPU_ARGS = {
 
 @dataclass(frozen=True)
 class RawSym:
-    """`dim` None: the value of the input, a rank-0 i64."""
+    """`dim` None: the value of the input, a rank-0 i64; `input` None: a `read` binds it."""
 
     name: str
     lo: int
     hi: int | None
-    input: int
+    input: int | None
     dim: int | None
 
 
@@ -134,6 +134,8 @@ class RawInstr:
     cond_body: tuple[RawInstr, ...] = ()
     body: tuple[RawInstr, ...] = ()
     orelse: tuple[RawInstr, ...] = ()
+    sym: int = -1
+    arena: int = -1
 
 
 @dataclass(frozen=True)
@@ -224,7 +226,11 @@ class _Reader:
     def _sym(self, f: Fields) -> RawSym:
         lo = f.integer("lo", 0)
         hi = f.optional_integer("hi", lo)
-        sym = RawSym(f.text("name"), lo, hi, self._index(f, "input", "inputs"), f.optional_integer("dim", 0))
+        dim = f.optional_integer("dim", 0)
+        bound = None if f.raw("input") is None else self._index(f, "input", "inputs")
+        sym = RawSym(f.text("name"), lo, hi, bound, dim)
+        if bound is None and dim is not None:
+            f.refuse("is a dimension of no input", "dim")
         f.done()
         return sym
 
@@ -341,7 +347,7 @@ class _Reader:
         return tuple(self._instr(i, depth) for i in f.each(key))
 
     def _instr(self, f: Fields, depth: int) -> RawInstr:
-        op = f.choice("op", ("launch", "copy", "fill", "if", "while"))
+        op = f.choice("op", ("launch", "copy", "fill", "if", "while", "read"))
         origin = self._index(f, "origin", "origins")
         if op == "launch":
             instr = self._launch(f, origin)
@@ -351,6 +357,9 @@ class _Reader:
             )
         elif op == "fill":
             instr = RawInstr(op, f.path, origin, dst=self._index(f, "dst", "values"), bits=f.integer("bits"))
+        elif op == "read":
+            sym, arena = self._index(f, "sym", "syms"), self._index(f, "arena", "exprs")
+            instr = RawInstr(op, f.path, origin, src=self._index(f, "src", "values"), sym=sym, arena=arena)
         else:
             instr = self._structured(f, op, origin, depth)
         f.done()

@@ -12,6 +12,9 @@ def listing(plan: RawPlan) -> str:
     """One line a value and an instruction, each instruction with the user's source line."""
     lines = [f"plan {plan.entry} for {plan.target}, arena {text(plan, plan.arena)} bytes"]
     for s in plan.syms:
+        if s.input is None:
+            lines.append(f"  {s.lo} <= {s.name}{f' <= {s.hi}' if s.hi is not None else ''}: read during the run")
+            continue
         place = f"dimension {s.dim}" if s.dim is not None else "the value"
         hi = f" <= {s.hi}" if s.hi is not None else ""
         lines.append(f"  {s.lo} <= {s.name}{hi}: {place} of input {plan.values[plan.inputs[s.input]].name}")
@@ -39,6 +42,9 @@ def _body(plan: RawPlan, body: Iterable[RawInstr], indent: str) -> Iterator[str]
             yield f"{indent}copy {names[i.dst]} <- {names[i.src]}{_origin(plan, i)}"
         elif i.op == "fill":
             yield f"{indent}fill {names[i.dst]} with {i.bits:#x}{_origin(plan, i)}"
+        elif i.op == "read":
+            arena = f"arena {text(plan, i.arena)} bytes"
+            yield f"{indent}read {plan.syms[i.sym].name} from {names[i.src]}, {arena}{_origin(plan, i)}"
         elif i.op == "if":
             yield f"{indent}if {names[i.cond]}:"
             yield from _body(plan, i.body, deeper)

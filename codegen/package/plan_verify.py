@@ -11,11 +11,20 @@ from dataclasses import dataclass
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.package.canonical import INT64_MAX, INT64_MIN
 from hardtack.codegen.package.errors import LoadError
-from hardtack.codegen.package.manifest import Dim, EntrySpec, Manifest, StateSpec, TensorSpec, row_major_problem
+from hardtack.codegen.package.manifest import (
+    READS_SINCE,
+    Dim,
+    EntrySpec,
+    Manifest,
+    StateSpec,
+    TensorSpec,
+    row_major_problem,
+)
 from hardtack.codegen.package.plan_access import check_accesses
 from hardtack.codegen.package.plan_flow import check_arena, check_flow
 from hardtack.codegen.package.plan_gpu import check_gpu
 from hardtack.codegen.package.plan_read import RawExpr, RawPlan, RawValue
+from hardtack.codegen.package.plan_reads import arena_of_values, check_reads
 from hardtack.codegen.package.weights import numel_of
 
 MAX_NBYTES = 2**48
@@ -63,16 +72,19 @@ def verify(plan: RawPlan, manifest: Manifest, entry: EntrySpec, target: str) -> 
             raise proof.refuse(f"{what} is {found!r}; the manifest says {wanted!r}")
     _check_names(proof)
     _check_syms(proof, entry)
+    _check_read_format(proof, manifest)
     _check_values(proof)
     _check_contract(proof, entry)
     _check_dtypes(proof, manifest)
     _check_host_kernels(proof, manifest)
     _check_stored(proof, manifest)
     _check_instructions(proof)
+    _check_places(proof)
     device = {t.name: t.device for t in manifest.targets}[target]
     members = {m.name for m in manifest.members}
     check_gpu(plan, device, members, proof.ranges, proof.constant, proof.nbytes)
     check_flow(plan)
+    check_reads(plan)
     check_accesses(plan, proof.nbytes, proof.constant)
     check_arena(plan, proof.nbytes, proof.constant)
     return proof
@@ -188,6 +200,8 @@ def _check_syms(p: Proof, entry: EntrySpec) -> None:
     if found != listed:
         raise p.refuse(f"its symbols {found} are not the manifest's {listed}")
     for number, s in enumerate(p.plan.syms):
+        if s.input is None:
+            continue
         value = p.plan.values[p.plan.inputs[s.input]]
         if s.dim is None and (value.shape or value.dtype is not DType.I64):
             raise p.refuse(f"symbol {s.name!r} is the value of input {s.input}, which is not a rank-0 i64")
@@ -195,6 +209,13 @@ def _check_syms(p: Proof, entry: EntrySpec) -> None:
             raise p.refuse(f"symbol {s.name!r} is dimension {s.dim} of input {s.input}, which has {len(value.shape)}")
         if s.dim is not None and p.plan.exprs[value.shape[s.dim]] != RawExpr("sym", (number,)):
             raise p.refuse(f"symbol {s.name!r} does not stand alone as dimension {s.dim} of input {s.input}")
+
+
+def _check_read_format(p: Proof, manifest: Manifest) -> None:
+    for s in p.plan.syms:
+        if s.input is None and manifest.format < READS_SINCE:
+            came = f"which came with format {READS_SINCE}; the manifest's is {manifest.format}"
+            raise p.refuse(f"symbol {s.name!r} is read during a run, {came}")
 
 
 def _check_values(p: Proof) -> None:
@@ -215,14 +236,21 @@ def _check_values(p: Proof) -> None:
             elements = numel_of(p.constants(v.shape) or ()) * v.dtype.nbytes
             if elements != nbytes:
                 raise p.refuse(f"value {v.name!r} has elements of {elements} bytes; its strides reach over {nbytes}")
+    for e in (p.plan.arena, *(i.arena for i in p.plan.body if i.op == "read")):
+        _check_nbytes(p, "the arena", e)
+
+
+def _check_places(p: Proof) -> None:
+    """Values lie in the arena as large as it is where they are first written."""
+    arenas = arena_of_values(p.plan)
+    for index, v in enumerate(p.plan.values):
         if v.storage == "arena":
-            _check_placed(p, v, nbytes)
-    _check_nbytes(p, "the arena", p.plan.arena)
+            _check_placed(p, v, p.nbytes(index), arenas.get(index, p.plan.arena))
 
 
-def _check_placed(p: Proof, v: RawValue, nbytes: int | None) -> None:
+def _check_placed(p: Proof, v: RawValue, nbytes: int | None, arena_nbytes: int) -> None:
     assert isinstance(v.at, int)
-    offset, arena = p.constant(v.at), p.constant(p.plan.arena)
+    offset, arena = p.constant(v.at), p.constant(arena_nbytes)
     if offset is not None and (offset < 0 or offset % ARENA_ALIGNMENT):
         raise p.refuse(f"value {v.name!r} lies at byte {offset} of the arena, not at a multiple of {ARENA_ALIGNMENT}")
     if offset is not None and arena is not None and nbytes is not None and offset + nbytes > arena:
@@ -332,6 +360,11 @@ def _check_instructions(p: Proof) -> None:
             src, dst = p.plan.values[i.src], p.plan.values[i.dst]
             if (src.dtype, src.shape, src.strides) != (dst.dtype, dst.shape, dst.strides):
                 raise p.refuse(f"{i.path}: {src.name!r} and {dst.name!r} differ in dtype, shape or strides")
+        elif i.op == "read":
+            src = p.plan.values[i.src]
+            sizes = p.constants(src.shape)
+            if src.dtype is not DType.I64 or sizes is None or numel_of(sizes) != 1:
+                raise p.refuse(f"{i.path}: the size {src.name!r} is not one i64")
         elif i.op in ("if", "while"):
             cond = p.plan.values[i.cond]
             sizes = p.constants(cond.shape)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from hardtack.codegen.ir.nests import ControlNest
 from hardtack.codegen.lower import Lowered
-from hardtack.codegen.plan.planner import ControlStep, CopyStep, KernelLaunch, Step
+from hardtack.codegen.plan.planner import ControlStep, CopyStep, KernelLaunch, ReadStep, Step
 
 Branch = tuple[Lowered, Sequence[Step]]
 
@@ -67,6 +67,7 @@ def _renamed(step: Step, names: Mapping[str, str], prefix: str) -> Step:
             reads=frozenset(map(name, step.reads)),
             writes=frozenset(map(name, step.writes)),
         )
+    assert not isinstance(step, ReadStep), "a size is read inside of a branch"
     if isinstance(step, CopyStep):
         return replace(step, source=name(step.source), target=name(step.target))
     first, second = (tuple(_renamed(s, names, prefix) for s in x) for x in (step.first, step.second))

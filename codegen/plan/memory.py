@@ -1,11 +1,14 @@
 """The memory planner: offsets in the arena for values with lifetimes. A pure function, checked by brute force in tests.
 
-    MemoryPlan ::= offsets {name: Expr}, nbytes
+    MemoryPlan ::= offsets {name: Expr}, nbytes (Expr, ...)
 
 Values are placed largest first, each at the lowest place where it meets no value that is alive at the same time; sizes
 are taken at the symbols' example values. The layout so found fixes only an order: of two values that are alive
 together, one lies below the other. Offsets are then written as expressions, each the largest end of the values below
 it, so they never overlap at any size, and for constant sizes they are constants.
+
+Where the plan reads sizes on its way, values that are first written behind a read lie above all from before it that are
+alive with them: of those no place depends on what is read. The arena grows at each read, and keeps what lies in it.
 """
 
 from __future__ import annotations
@@ -29,6 +32,10 @@ class Item:
     first: int
     last: int
 
+    def reads_before(self, reads: Sequence[int]) -> int:
+        """How many of the reads, numbers of steps, come before the value is first written."""
+        return sum(r < self.first for r in reads)
+
     def meets(self, other: Item) -> bool:
         """True if both are alive at some step."""
         return self.first <= other.last and other.first <= self.last
@@ -36,10 +43,11 @@ class Item:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """name -> offset in bytes, a multiple of ALIGNMENT; nbytes of the whole arena."""
+    """name -> offset in bytes, a multiple of ALIGNMENT; nbytes of the arena at the start and behind each read."""
 
     offsets: dict[str, Expr]
-    nbytes: Expr
+    nbytes: tuple[Expr, ...]
+    reads: tuple[int, ...] = ()
 
 
 class LayoutError(AssertionError):
@@ -60,9 +68,10 @@ def verify_memory(items: Sequence[Item], plan: MemoryPlan) -> None:
     for sizes in _probes(items):
         if any(evaluate(i.nbytes, sizes) < 0 for i in items):
             continue  # sizes that the program's guards refuse
-        total = evaluate(plan.nbytes, sizes)
+        totals = [evaluate(n, sizes) for n in plan.nbytes]
         placed = [(evaluate(plan.offsets[i.name], sizes), evaluate(i.nbytes, sizes), i) for i in items]
         for start, nbytes, item in placed:
+            total = totals[item.reads_before(plan.reads)]
             if start % ALIGNMENT or not 0 <= start <= start + nbytes <= total:
                 raise LayoutError(f"{item.name} at {start}, {nbytes} bytes of {total}, sizes {sizes}")
         # in the order of their places, a value can only share bytes with those that start before it ends
@@ -87,21 +96,22 @@ def aligned(nbytes: Expr) -> Expr:
     return (nbytes + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT
 
 
-def plan_memory(items: Sequence[Item], size_hint: Callable[[Expr], int]) -> MemoryPlan:
-    """Place `items`. `size_hint` gives an example size in bytes for an expression."""
-    order = sorted(items, key=lambda i: (-size_hint(i.nbytes), i.first, i.name))
+def plan_memory(items: Sequence[Item], size_hint: Callable[[Expr], int], reads: Sequence[int] = ()) -> MemoryPlan:
+    """Place `items`. `size_hint` gives an example size in bytes for an expression; reads: the steps that read sizes."""
+    order = sorted(items, key=lambda i: (i.reads_before(reads), -size_hint(i.nbytes), i.first, i.name))
     sizes = {i.name: max(0, size_hint(aligned(i.nbytes))) for i in items}
     at: dict[str, int] = {}
     placed: list[Item] = []
     for item in order:
-        at[item.name] = _lowest(item, [p for p in placed if p.meets(item)], at, sizes)
+        rivals = [p for p in placed if p.meets(item)]
+        older = (at[r.name] + sizes[r.name] for r in rivals if r.reads_before(reads) < item.reads_before(reads))
+        at[item.name] = _lowest(item, rivals, at, sizes, max(older, default=0))
         placed.append(item)
-    return _as_expressions(placed, at)
+    return _as_expressions(placed, at, tuple(reads))
 
 
-def _lowest(item: Item, rivals: Sequence[Item], at: dict[str, int], sizes: dict[str, int]) -> int:
-    """The lowest position at which the item fits between its rivals."""
-    position = 0
+def _lowest(item: Item, rivals: Sequence[Item], at: dict[str, int], sizes: dict[str, int], position: int) -> int:
+    """The lowest place from `position` on at which the item fits between its rivals."""
     for rival in sorted(rivals, key=lambda r: at[r.name]):
         if at[rival.name] >= position + sizes[item.name]:
             break
@@ -109,15 +119,16 @@ def _lowest(item: Item, rivals: Sequence[Item], at: dict[str, int], sizes: dict[
     return position
 
 
-def _as_expressions(placed: Sequence[Item], at: dict[str, int]) -> MemoryPlan:
+def _as_expressions(placed: Sequence[Item], at: dict[str, int], reads: tuple[int, ...]) -> MemoryPlan:
     rank = {item.name: (at[item.name], k) for k, item in enumerate(placed)}
     upwards = sorted(placed, key=lambda i: rank[i.name])
     offsets: dict[str, Expr] = {}
-    total: Expr = const(0)
+    totals: list[Expr] = [const(0)] * (len(reads) + 1)
     for k, item in enumerate(upwards):
         below = [u for u in upwards[:k] if u.meets(item)]
         # u need not be named if it lies below another of them that it meets: that one's offset is past u's end
         tops = [u for j, u in enumerate(below) if not any(u.meets(w) for w in below[j + 1 :])]
         offsets[item.name] = maximum(0, *(offsets[u.name] + aligned(u.nbytes) for u in tops))
-        total = maximum(total, offsets[item.name] + aligned(item.nbytes))
-    return MemoryPlan(offsets, total)
+        for n in range(item.reads_before(reads), len(totals)):
+            totals[n] = maximum(totals[n], offsets[item.name] + aligned(item.nbytes))
+    return MemoryPlan(offsets, tuple(totals), reads)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hardtack.codegen.ir.expr import Expr
+from hardtack.codegen.ir.expr import Expr, Sym
 from hardtack.codegen.ir.graph import Graph, Origin
 from hardtack.codegen.ir.loops import Buffer
 from hardtack.codegen.ir.plan import (
@@ -20,6 +20,7 @@ from hardtack.codegen.ir.plan import (
     MapSource,
     Plan,
     PlanSym,
+    Read,
     Storage,
     Value,
     While,
@@ -68,7 +69,16 @@ class ControlStep:
     origin: Origin
 
 
-Step = KernelLaunch | CopyStep | ControlStep
+@dataclass(frozen=True)
+class ReadStep:
+    """`sym` takes the value of the buffer `source`; no step before depends on it."""
+
+    sym: Sym
+    source: str
+    origin: Origin
+
+
+Step = KernelLaunch | CopyStep | ControlStep | ReadStep
 
 
 @dataclass(frozen=True)
@@ -91,7 +101,7 @@ def build_plan(
     lives = lifetimes(steps)
     used = list(dict.fromkeys([i.name for i in graph.inputs] + list(lives)))
     items = [Item(n, buffers[n].numel() * buffers[n].dtype.nbytes, *lives[n]) for n in used if n not in fixed]
-    memory = plan_memory(items, size_hint)
+    memory = plan_memory(items, size_hint, read_places(steps))
     verify_memory(items, memory)
     values = tuple(
         Value(n, buffers[n].dtype, buffers[n].shape, buffers[n].strides(), fixed.get(n) or ("arena", memory.offsets[n]))
@@ -106,17 +116,27 @@ def build_plan(
         tuple(i.name for i in graph.inputs),
         lowered.outputs,
         _records(steps, buffers),
-        tuple(map(_instr, steps)),
-        memory.nbytes,
+        tuple(map(_instr, steps, _arenas(steps, memory))),
+        memory.nbytes[0],
     )
     return Planned(plan, memory)
 
 
-def _instr(step: Step) -> Instr:
+def _arenas(steps: Sequence[Step], memory: MemoryPlan) -> Iterator[Expr]:
+    """For each step the arena's nbytes from there on."""
+    reads = 0
+    for x in steps:
+        reads += isinstance(x, ReadStep)
+        yield memory.nbytes[reads]
+
+
+def _instr(step: Step, arena_nbytes: Expr) -> Instr:
+    if isinstance(step, ReadStep):
+        return Read(step.sym, step.source, arena_nbytes, step.origin)
     if isinstance(step, CopyStep):
         return Copy(step.source, step.target, step.origin)
     if isinstance(step, ControlStep):
-        first, second = (tuple(map(_instr, x)) for x in (step.first, step.second))
+        first, second = (tuple(_instr(s, arena_nbytes) for s in x) for x in (step.first, step.second))
         if step.kind == "cond":
             return If(step.cond, first, second, step.origin)
         return While(first, step.cond, second, step.origin)
@@ -130,6 +150,17 @@ def launches_of(steps: Sequence[Step]) -> Iterator[KernelLaunch]:
             yield x
         elif isinstance(x, ControlStep):
             yield from launches_of((*x.first, *x.second))
+
+
+def read_places(steps: Sequence[Step]) -> tuple[int, ...]:
+    """The numbers of the reads among the steps, numbered as in `lifetimes`."""
+    found: list[int] = []
+    at = 0
+    for x in steps:
+        if isinstance(x, ReadStep):
+            found.append(at)
+        at = _walk((x,), at, {})
+    return tuple(found)
 
 
 def lifetimes(steps: Sequence[Step]) -> dict[str, tuple[int, int]]:
@@ -157,6 +188,9 @@ def _walk(steps: Sequence[Step], at: int, lives: dict[str, tuple[int, int]]) -> 
         elif isinstance(x, CopyStep):
             _touch(lives, x.source, at, at)
             _touch(lives, x.target, at, at)
+            at += 1
+        elif isinstance(x, ReadStep):
+            _touch(lives, x.source, at, at)
             at += 1
         else:
             at = _walk_control(x, at, lives)
@@ -210,7 +244,7 @@ def _fixed_storage(lowered: Lowered) -> dict[str, Storage]:
 
 def _plan_syms(graph: Graph) -> tuple[PlanSym, ...]:
     position = {i.name: k for k, i in enumerate(graph.inputs)}
-    return tuple(PlanSym(s.sym, position[s.input], s.dim) for s in graph.syms)
+    return tuple(PlanSym(s.sym, None if s.input is None else position[s.input], s.dim) for s in graph.syms)
 
 
 def _records(steps: Sequence[Step], buffers: Mapping[str, Buffer]) -> tuple[KernelRecord, ...]:

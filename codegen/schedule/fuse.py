@@ -15,7 +15,7 @@ from hardtack.codegen.ir.expr import ONE, Expr, Sym, product, sym
 from hardtack.codegen.ir.expr_walk import free_syms, split_linear
 from hardtack.codegen.ir.group import Decision, Group, same_digit
 from hardtack.codegen.ir.loops import Assert, Axis, Buffer, Load, LoopNest, Reduce, Store, substitute_axes
-from hardtack.codegen.ir.nests import ControlNest, Nest, TemplateNest
+from hardtack.codegen.ir.nests import ControlNest, Nest, ReadNest, TemplateNest
 from hardtack.codegen.schedule.axes import join, mixed_radix, split_into
 from hardtack.codegen.schedule.fusion_limits import FusionLimits
 
@@ -33,11 +33,12 @@ def fuse(nests: Sequence[Nest], buffers: Mapping[str, Buffer], hints: Mapping[st
     groups: list[Group] = []
     decisions: list[Decision] = []
     written_in: dict[str, int] = {}
+    closed = 0  # groups before the last read: what stands behind it may depend on the size
     for nest in nests:
         at = _latest_producer(nest, written_in)
         joined = None
         if isinstance(nest, LoopNest):
-            for candidate in _candidates(at, groups, nest):
+            for candidate in (k for k in _candidates(at, groups, nest) if k >= closed):
                 joined, decision = try_join(groups[candidate], nest, buffers, hints, limits)
                 decisions.append(decision)
                 if joined is not None:
@@ -47,6 +48,8 @@ def fuse(nests: Sequence[Nest], buffers: Mapping[str, Buffer], hints: Mapping[st
         if joined is None:
             groups.append(_alone(nest))
             at = len(groups) - 1
+        if isinstance(nest, ReadNest):
+            closed = len(groups)
         assert at is not None
         for name in nest.writes():
             written_in[name] = max(at, written_in.get(name, at))
@@ -80,7 +83,7 @@ def _candidates(at: int | None, groups: Sequence[Group], nest: LoopNest) -> list
 def _alone(nest: Nest) -> Group:
     if isinstance(nest, TemplateNest):
         return Group(nest.name, nest.axes, (), nest)
-    if isinstance(nest, ControlNest):
+    if isinstance(nest, (ControlNest, ReadNest)):
         return Group(nest.name, (), (), control=nest)
     return _renamed(Group(nest.name, nest.parallel, (nest,)))
 

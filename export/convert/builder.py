@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from hardtack.codegen.ir import expr as ex
-from hardtack.codegen.ir.expr import Expr, as_expr, const, int_value
+from hardtack.codegen.ir.expr import Expr, Sym, as_expr, const, int_value
 from hardtack.codegen.ir.expr_walk import evaluate, free_syms
 from hardtack.codegen.ir.graph import Guard, Lit, Op, Operand, Origin, TensorType, make_attrs
 from hardtack.codegen.ir.graph_ops import derive
@@ -36,7 +36,8 @@ _WRAPPING = frozenset((
 class Builder:
     """Ops, types and guards so far, with the user's `lines` that guards come from; `origin`, `line` and `label` are
     those of the op being converted, `stated` its torch types. `examples` are the sizes that torch
-    traced with, by symbol.
+    traced with, by symbol. `reads` are the sizes that the run reads, by names that are not `reserved`; inside: of
+    a branch or a loop.
     """
 
     def __init__(self) -> None:
@@ -50,6 +51,9 @@ class Builder:
         self.stated: tuple[TensorType | None, ...] = ()
         self.made: dict[str, tuple[Value, torch.Tensor]] = {}
         self.examples: dict[str, int] = {}
+        self.reads: list[Sym] = []
+        self.reserved: frozenset[str] = frozenset()
+        self.inside = False
 
     def name(self, wish: str) -> str:
         """`wish`, or wish.1, wish.2, ... if it is taken."""
@@ -79,6 +83,19 @@ class Builder:
         if not all(s.name in self.examples for s in free_syms(size)):
             return None
         return evaluate(size, self.examples)
+
+    def read(self, number: Value, most: int | None, least: int = 0) -> Sym:
+        """A size that is known from here on: the value of an i64 scalar, from `least` to `most` (None: no bound)."""
+        if self.inside:
+            raise Refusal(
+                "a size that the run computes inside of a branch or a loop: compute it outside, and pass it in"
+            )
+        count = len(self.reads)
+        name = next(n for n in (f"u{count}{'_' * k}" for k in range(64)) if n not in self.reserved)
+        sym = ex.sym(name, least, most)
+        self.reads.append(sym)
+        self.multi("read", number, sym=sym)
+        return sym
 
     def require(self, relation: str, a: Size, b: Size, why: str) -> None:
         """State that a relation of sizes must hold; it becomes an input check unless it is known to hold."""

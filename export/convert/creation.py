@@ -193,8 +193,8 @@ refuses(
     *_names("geometric log_normal binomial _fused_dropout alpha_dropout feature_dropout"),
 )
 refuses(
-    "the shape of its result depends on values: use a mask and where, or fixed sizes",
-    *_names("nonzero masked_select unique unique_dim unique_consecutive _unique2 repeat_interleave bincount"),
+    "rows are not compared with one another: give each row a number, and take unique of these",
+    *_names("unique_dim"),
 )
 refuses(
     "it reads a tensor's value into Python: keep the value a tensor",

@@ -11,6 +11,7 @@ from hardtack.codegen.ir.types import INT_RANGE, DType
 from hardtack.exporter.convert.builder import Builder
 from hardtack.exporter.convert.sums import coefficient
 from hardtack.exporter.convert.table import Number, Size, Value, converts
+from hardtack.exporter.convert.value_sizes import true_indices
 from hardtack.exporter.convert.views import positions, slice_start, wrapped
 from hardtack.exporter.errors import Refusal
 
@@ -40,10 +41,16 @@ def _index(b: Builder, x: Value, indices: Sequence[Value | None]) -> Value:
 
 
 def _chosen(b: Builder, indices: Sequence[Value | None]) -> tuple[tuple[int, ...], list[Value]]:
-    """The dims that are indexed and their index tensors."""
-    if any(i is not None and i.dtype in (DType.BOOL, DType.U8) for i in indices):
-        raise Refusal("indexing by a mask gives a shape that depends on values: use torch.where")
-    pairs = [(d, i) for d, i in enumerate(indices) if i is not None]
+    """The dims that are indexed and their index tensors. A mask stands for one of each of its dims."""
+    every: list[Value | None] = []
+    for i in indices:
+        if i is not None and i.dtype in (DType.BOOL, DType.U8):
+            if i.rank == 0:
+                raise Refusal("indexing by a mask without dimensions: use torch.where")
+            every += true_indices(b, i)
+        else:
+            every.append(i)
+    pairs = [(d, i) for d, i in enumerate(every) if i is not None]
     return tuple(d for d, _ in pairs), [_integer(b, i) for _, i in pairs]
 
 

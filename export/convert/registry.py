@@ -23,6 +23,7 @@ from hardtack.exporter.convert import (
     special_polynomials,  # noqa: F401
     strided_views,  # noqa: F401
     sums,  # noqa: F401
+    value_sizes,  # noqa: F401
     views,  # noqa: F401
 )
 from hardtack.exporter.convert.table import CONVERTERS, REFUSED

@@ -168,6 +168,8 @@ def _slice(b: Builder, x: Value, dim: int = 0, start: Any = None, end: Any = Non
         raise Refusal("a slice has a step that the run computes")
     if isinstance(step, Expr):
         b.require("le", 1, step, "the step of a slice is positive")
+    if not b.stated:
+        return _cut(b, x, at, start, end, step)
     if isinstance(start, Number):
         return b.op("take", x, positions(b, start, b.result.shape[at], step), dims=(at,), at=at)
     first = slice_start(b, (start, end, step), x.shape[at], b.result.shape[at])
@@ -176,7 +178,24 @@ def _slice(b: Builder, x: Value, dim: int = 0, start: Any = None, end: Any = Non
     return b.slice(x, at, first, b.result.shape[at], step)
 
 
-def positions(b: Builder, start: Number | Expr, length: Expr, step: Size) -> Value:
+def _cut(b: Builder, x: Value, dim: int, start: Any, end: Any, step: Size) -> Value:
+    """A slice whose length the run computes: its bounds as Python takes them, cut where the dimension ends."""
+    first = _within(b, 0 if start is None else start, x.shape[dim])
+    stop = _within(b, x.shape[dim] if not isinstance(end, Number) and _is_open(end) else end, x.shape[dim])
+    span = b.pw("max", b.pw("sub", stop, first), 0)
+    length = b.pw("floordiv", b.pw("add", span, as_expr(step) - 1), step)
+    size = b.read(length, int_value(x.shape[dim]))
+    return b.op("take", x, positions(b, first, size, step), dims=(dim,), at=dim)
+
+
+def _within(b: Builder, index: Any, size: Expr) -> Value:
+    """An index as an i64 scalar; from the end if it is negative, and no further than the ends."""
+    at = b.tensor(b.cast(index, DType.I64))
+    index_from_start = b.where(b.pw("lt", at, 0), b.pw("add", at, size), at, DType.I64)
+    return b.pw("min", b.pw("max", index_from_start, 0), size)
+
+
+def positions(b: Builder, start: Value | Expr, length: Expr, step: Size) -> Value:
     """The indices of a slice that begins at a number of the run, or of the sizes; that it lies inside torch asserts."""
     return b.pw("add", b.pw("mul", b.iota(length), step), start)
 

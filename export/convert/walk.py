@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import sympy
 import torch
 from torch.fx import GraphModule, Node
 
@@ -20,7 +21,7 @@ from hardtack.exporter.convert.kernels import convert_kernel
 from hardtack.exporter.convert.numbers import ITEMS, item, number_of, refuse_as_size
 from hardtack.exporter.convert.registry import CONVERTERS, REFUSED
 from hardtack.exporter.convert.symfloat import bool_scalar, float_scalar
-from hardtack.exporter.convert.table import Number, Value
+from hardtack.exporter.convert.table import ComplexValue, Number, Value
 from hardtack.exporter.dtypes import from_torch
 from hardtack.exporter.errors import (
     ExportError,
@@ -34,7 +35,7 @@ from hardtack.exporter.errors import (
 from hardtack.exporter.extensions import TORCH_NAMESPACES, Extensions, Given
 from hardtack.exporter.functional_ops import original
 from hardtack.exporter.origin import origin_of, source_of
-from hardtack.exporter.sizes.shapes import Sizes
+from hardtack.exporter.sizes.shapes import Sizes, sympy_of
 from hardtack.exporter.sizes.strides import row_major
 
 
@@ -82,7 +83,7 @@ class Walk:
     def branch(self, module: GraphModule, operands: list[Value], name: str) -> Graph:
         """The fx graph of a branch or loop body as a Graph whose inputs are `operands`' types."""
         builder = Builder()
-        builder.examples = self.builder.examples
+        builder.examples, builder.inside = self.builder.examples, True
         inner = Walk(builder, self.sizes, self.failures, module, self.extensions)
         inputs: list[Input] = []
         places = [n for n in module.graph.nodes if n.op == "placeholder"]
@@ -133,6 +134,8 @@ class Walk:
             if name in ITEMS and self._is_settled(value):
                 return self._settled(node, name, value)
             if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)) and not self.sizes.known(value):
+                if name in ITEMS and sympy_of(value) in self.sizes.found:
+                    return self._size(node, name, sympy_of(value))
                 return self._value_number(node, name)
             if isinstance(value, torch.SymInt):
                 return _plain(self.sizes.of(value))
@@ -173,6 +176,22 @@ class Walk:
             self.builder.multi("assert", hit, message=f"{name.partition('.')[2]} is not what the sizes need")
         return told
 
+    def _size(self, node: Node, name: str, symbol: sympy.Basic) -> Expr:
+        """A number of the run that is the size of something."""
+        self._begin(node, name)
+        least, most = self.sizes.found[symbol]
+        size = self.builder.read(item(self.builder, self.operand(node.args[0])), most, least)
+        self.sizes.bind(symbol, size)
+        return size
+
+    def _sized(self, node: Node, made: Any) -> Any:
+        """A node's results; torch's new symbols for their sizes mean these sizes from here on."""
+        for symbol, result, dim in _new_sizes(node):
+            if symbol not in self.sizes.symbols:
+                found = made if result is None else made[result]
+                self.sizes.bind(symbol, (found.re if isinstance(found, ComplexValue) else found).shape[dim])
+        return made
+
     def _value_number(self, node: Node, name: str) -> Any:
         """A number that depends on the values of tensors; None for one that nothing uses, and for places in memory."""
         operands = tuple(self.operand(a) for a in node.args)
@@ -201,27 +220,41 @@ class Walk:
             raise Refusal(_reason(node, name))
         b = self.builder
         self._begin(node, name)
-        b.stated = self._stated(node)
+        fresh = any(symbol not in self.sizes.symbols for symbol, _, _ in _new_sizes(node))
+        b.stated = () if fresh else self._stated(node)
         args = tuple(self.operand(a) for a in node.args)
+        if name.startswith("aten._assert_scalar") and isinstance(args[0], torch.SymBool) and self._is_found(args[0]):
+            return self._require(args[0], str(args[1]) if len(args) > 1 else "")
         if name.startswith("aten.") and not name.startswith("aten._assert"):
             args = tuple(bool_scalar(b, self.sizes, a) if isinstance(a, torch.SymBool) else a for a in args)
         refuse_as_size(node, args)
         kwargs = {k: self.operand(v) for k, v in node.kwargs.items()}
         becomes_complex = name == "aten._to_copy.default" and node.meta["val"].dtype.is_complex
         if has_complex(args) or becomes_complex or name not in CONVERTERS:
-            return convert_complex(b, name, args, kwargs)
+            return self._sized(node, convert_complex(b, name, args, kwargs))
         for stated in b.stated:
             b.require_sizes(stated)
         value = node.meta.get("val")
         if isinstance(value, torch.Tensor) and value.dtype.is_complex:
-            return complex_result(b, name, args, kwargs)
+            return self._sized(node, complex_result(b, name, args, kwargs))
         found = convert(b, *args, **({"walk": self} if name in NEEDS_WALK else {}), **kwargs)
+        if fresh:
+            self._sized(node, found)
+            b.stated = self._stated(node)
         unlike = _unlike(found, b.stated)
         other_dtypes = name in _STATED_OTHERWISE or bool(self._otherwise.intersection(node.all_input_nodes))
         if unlike and not (other_dtypes and not _unlike(found, b.stated, dtypes=False)):
             raise ValueError(unlike)
         self._otherwise.update({node} if unlike else ())
         return found
+
+    def _is_found(self, condition: torch.SymBool) -> bool:
+        return bool(sympy_of(condition).free_symbols & self.sizes.found.keys())
+
+    def _require(self, condition: torch.SymBool, message: str) -> None:
+        """A condition on sizes that the run computes, which torch keeps in the program alone."""
+        for guard in self.sizes.guards(condition):
+            self.builder.require(guard.relation, guard.a, guard.b, f"a condition of the model ({message})")
 
     def _users(self, node: Node, name: str, users: Given) -> Any:
         """What a user's lowering or kernel makes of an op. PluginError for what it raises, but a Refusal."""
@@ -289,6 +322,15 @@ class Walk:
             return self.sizes.of(size)
         except Refusal:
             return const(1)
+
+
+def _new_sizes(node: Node) -> Iterator[tuple[sympy.Symbol, int | None, int]]:
+    """(torch's symbol, the result, None for a single one, its dimension) of sizes that the run computes."""
+    for symbol, path in (node.meta.get("unbacked_bindings") or {}).items():
+        names = [getattr(key, "name", None) for key in path]
+        if "size" in names:
+            at = names.index("size")
+            yield symbol, path[0].idx if at else None, path[at + 1].idx
 
 
 def _tensors_of(value: Any) -> list[torch.Tensor]:

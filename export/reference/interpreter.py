@@ -12,7 +12,8 @@ import torch
 import hardtack.exporter.reference.custom
 import hardtack.exporter.reference.nn  # noqa: F401  (both add their kinds to KERNELS)
 from hardtack.codegen.ir.constants import ConstantStore
-from hardtack.codegen.ir.expr_walk import evaluate
+from hardtack.codegen.ir.expr import Sym
+from hardtack.codegen.ir.expr_walk import evaluate, free_syms
 from hardtack.codegen.ir.graph import Graph, Op, Operand, TensorType, uses
 from hardtack.exporter.constants import load_tensor
 from hardtack.exporter.dtypes import TORCH_DTYPE
@@ -27,6 +28,8 @@ def bind_sizes(graph: Graph, inputs: Mapping[str, torch.Tensor]) -> dict[str, in
     """
     sizes: dict[str, int] = {}
     for b in graph.syms:
+        if b.input is None:
+            continue
         given = inputs[b.input]
         size = sizes[b.sym.name] = int(given) if b.dim is None else given.shape[b.dim]
         if size < b.sym.lo or (b.sym.hi is not None and size > b.sym.hi):
@@ -36,12 +39,19 @@ def bind_sizes(graph: Graph, inputs: Mapping[str, torch.Tensor]) -> dict[str, in
         shape = [evaluate(s, sizes) for s in want.shape]
         if list(given.shape) != shape or given.dtype != TORCH_DTYPE[want.dtype]:
             raise ReferenceFailure(f"input {i.name} is {given.dtype} {list(given.shape)}, expected {want} = {shape}")
+    _check_guards(graph, sizes)
+    return sizes
+
+
+def _check_guards(graph: Graph, sizes: Env) -> None:
+    """ReferenceFailure for a guard on known sizes that fails."""
     compare = {"eq": int.__eq__, "ne": int.__ne__, "le": int.__le__, "lt": int.__lt__}
     for g in graph.guards:
+        if any(s.name not in sizes for s in free_syms(g.a) | free_syms(g.b)):
+            continue
         a, b_ = evaluate(g.a, sizes), evaluate(g.b, sizes)
         if not compare[g.relation](a, b_):
             raise ReferenceFailure(f"guard {g.text} fails: {a}, {b_}")
-    return sizes
 
 
 def run(
@@ -102,9 +112,18 @@ def _given(
     return values
 
 
-def _compute(op: Op, graph: Graph, values: dict[str, torch.Tensor], sizes: Env, store: ConstantStore) -> None:
-    """Put the outputs of one op to the values."""
+def _compute(
+    op: Op, graph: Graph, values: dict[str, torch.Tensor], sizes: dict[str, int], store: ConstantStore
+) -> None:
+    """Put the outputs of one op to the values; what it reads, to the sizes."""
     args = [values[x] if isinstance(x, str) else x for x in op.inputs]
+    if op.kind == "read":
+        sym, size = op.attr_of("sym", Sym), int(Step(op, args, (), sizes).args[0])
+        if size < sym.lo or (sym.hi is not None and size > sym.hi):
+            raise ReferenceFailure(f"{sym.name} is {size}, expected {sym.lo} to {sym.hi}")
+        sizes[sym.name] = size
+        _check_guards(graph, sizes)
+        return
     types = tuple(graph.types[o] for o in op.outputs)
     values.update(zip(op.outputs, run_op(op, args, types, sizes, store), strict=True))
 

@@ -15,7 +15,7 @@ def remove_dead(graph: Graph) -> Graph:
     live = set(graph.outputs) | {s.final for s in graph.states if s.final is not None}
     kept: list[Op] = []
     for op in reversed(graph.ops):
-        if op.kind == "assert" or live.intersection(op.outputs):
+        if op.kind in ("assert", "read") or live.intersection(op.outputs):
             kept.append(op)
             live.update(x for x in op.inputs if isinstance(x, str))
     ops = tuple(reversed(kept))

@@ -34,7 +34,7 @@ from hardtack.exporter.rewrite.known import Known
 _GROWTH = 4
 _FREE_NBYTES = 1 << 20
 _SOURCES = ("full", "iota")
-_NEVER = ("assert", "cond", "while")
+_NEVER = ("assert", "read", "cond", "while")
 _INTEGERS = (DType.I32, DType.I64)
 
 

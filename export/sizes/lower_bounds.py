@@ -17,7 +17,7 @@ Place = tuple[str, int | None]
 
 def raised(guards: Iterable[Guard], bindings: Iterable[SymBinding]) -> Mapping[Place, int]:
     """The new lowest size of each dimension for which a guard asks for more than its symbol's bound does."""
-    places = {b.sym: (b.input, b.dim) for b in bindings}
+    places = {b.sym: (b.input, b.dim) for b in bindings if b.input is not None}
     found: dict[Place, int] = {}
     for guard in guards:
         sym, least = _bound(guard)

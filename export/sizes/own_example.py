@@ -26,7 +26,7 @@ def check_example(graph: Graph, declared: Declared) -> None:
     a program that was exported elsewhere has none.
     """
     examples = {place: found.example for place, found in declared.dims.items() if found.example is not None}
-    places = {b.sym: (b.input, b.dim) for b in graph.syms}
+    places = {b.sym: (b.input, b.dim) for b in graph.syms if b.input is not None}
     at = {sym.name: examples[place] for sym, place in places.items() if place in examples}
     for sym, place in places.items():
         if at.get(sym.name, sym.lo) < sym.lo:
@@ -78,7 +78,7 @@ def _unequal(graph: Graph, declared: Declared, place: Place, size: int) -> Range
     """Two sizes for one symbol, or a size that is not the sum or product that it was declared as."""
     own = declared.dims[place].example
     syms = free_syms(graph.types[place[0]].shape[place[1] or 0])
-    others = [(b.input, b.dim) for b in graph.syms if b.sym in syms]
+    others = [(b.input, b.dim) for b in graph.syms if b.sym in syms and b.input is not None]
     beside = ", ".join(f"{place_text(o)}, which is {declared.dims[o].example}" for o in others)
     sizes = [own, *(declared.dims[o].example for o in others)]
     small = any(s is not None and s < _CAPTURED for s in sizes)

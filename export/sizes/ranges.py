@@ -170,7 +170,7 @@ def check_guard(guard: Guard, bindings: tuple[SymBinding, ...], declared: Declar
     A dimension named without a lower bound may get one: only sizes from the first on for which the guard holds for good
     count as declared.
     """
-    by_sym = {b.sym: declared.dims.get((b.input, b.dim)) for b in bindings}
+    by_sym = {b.sym: declared.dims.get((b.input, b.dim)) for b in bindings if b.input is not None}
     named = [s for s in free_syms(guard.a) | free_syms(guard.b) if _is_named(by_sym.get(s))]
     if not named:
         return

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 
 import sympy
@@ -60,6 +60,8 @@ class Sizes:
 
     def __init__(self, folded: frozenset[sympy.Basic] = frozenset()) -> None:
         self.symbols: dict[sympy.Symbol, Expr] = {}
+        self.found: Mapping[sympy.Symbol, tuple[int, int | None]] = {}
+        """torch's symbols for numbers of a run that are sizes of tensors, with their bounds."""
         self.limits: dict[Guard, None] = {}
         self._ints: set[sympy.Symbol] = set()
         self._folded = folded

@@ -49,6 +49,7 @@ py::tuple PySession::run(size_t entry, py::handle leaves, const py::object& agai
     std::rethrow_exception(std::exchange(observer_error_, nullptr));
   }
   check(failed);
+  outputs.copy_found(inputs.torch());
   return outputs.release();
 }
 

@@ -46,6 +46,11 @@ size_t nbytes_of(const ht_tensor& t) {
   return static_cast<size_t>(last + 1) * (t.dtype.bits / 8);
 }
 
+// Whether ht_session_bind knew all sizes.
+bool is_sized(const ht_tensor& t) {
+  return std::all_of(t.shape, t.shape + t.ndim, [](int64_t size) { return size >= 0; });
+}
+
 py::dtype numpy_dtype(ht_dtype dtype) {
   switch (dtype.code) {
     case 0: return py::dtype(dtype.bits == 8 ? "i1" : dtype.bits == 16 ? "i2" : dtype.bits == 32 ? "i4" : "i8");
@@ -132,7 +137,7 @@ bool DeviceTensor::is_like(const ht_tensor& form) const {
 
 Outputs::~Outputs() {
   for (size_t i = 0; i < tensors_.size(); ++i) {
-    if (!made_[i] && tensors_[i].data != nullptr) blocks_->give(tensors_[i].data, nbytes_of(tensors_[i]));
+    if (!made_[i] && !left_[i] && tensors_[i].data != nullptr) blocks_->give(tensors_[i].data, nbytes_of(tensors_[i]));
   }
 }
 
@@ -141,6 +146,8 @@ void Outputs::allocate(const Torch* torch, bool stream_ordered) {
   for (size_t i = 0; i < tensors_.size(); ++i) {
     ht_tensor& t = tensors_[i];
     t.byte_offset = 0;
+    left_[i] = !is_sized(t);
+    if (left_[i]) continue;
     if (torch != nullptr && (stream_ordered || is_host(t))) {
       made_[i] = torch->empty(t);
       t.data = torch->view(made_[i]).data;
@@ -153,11 +160,40 @@ void Outputs::allocate(const Torch* torch, bool stream_ordered) {
   }
 }
 
+void Outputs::copy_found(const Torch* torch) {
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    if (!left_[i]) continue;
+    ht_tensor& t = tensors_[i];
+    if (is_host(t)) {
+      const size_t nbytes = nbytes_of(t);
+      ht_tensor copy = t;
+      if (torch != nullptr) {
+        made_[i] = torch->empty(t);
+        copy.data = torch->view(made_[i]).data;
+      } else {
+        copy.data = blocks_->take(nbytes);
+      }
+      if (nbytes > 0) std::memcpy(copy.data, t.data, nbytes);
+      t.data = copy.data;
+    } else if (torch != nullptr) {
+      const py::object view = torch->from_dlpack(py::cast(DeviceTensor(t, nullptr)));
+      made_[i] = view.attr("clone")();  // on the stream that the session works on
+    } else {
+      throw py::value_error(
+          "output " + std::to_string(i) +
+          " has a size that is known only during the run: give tensors of torch, or set outputs=\"host\"");
+    }
+    left_[i] = false;
+  }
+}
+
 void Outputs::reuse(const py::sequence& earlier) {
   if (earlier.size() != tensors_.size()) throw py::value_error("there must be one DeviceTensor for each output");
   for (size_t i = 0; i < tensors_.size(); ++i) {
     py::object tensor = earlier[i];
     const auto& device = tensor.cast<const DeviceTensor&>();
+    if (!is_sized(tensors_[i]))
+      throw py::value_error("output " + std::to_string(i) + " has a size that is known only during the run");
     if (!device.is_like(tensors_[i])) throw py::value_error("output " + std::to_string(i) + " has another form now");
     tensors_[i].data = device.data();
     tensors_[i].byte_offset = 0;

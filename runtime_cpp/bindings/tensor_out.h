@@ -36,7 +36,7 @@ class DeviceTensor {
 class Outputs {
  public:
   Outputs(size_t count, std::shared_ptr<ht_model> model, std::shared_ptr<HostBlocks> blocks)
-      : tensors_(count), made_(count), model_(std::move(model)), blocks_(std::move(blocks)) {}
+      : tensors_(count), made_(count), left_(count), model_(std::move(model)), blocks_(std::move(blocks)) {}
   ~Outputs();
   Outputs(const Outputs&) = delete;
   Outputs& operator=(const Outputs&) = delete;
@@ -46,8 +46,11 @@ class Outputs {
 
   // Gives every tensor memory for the device, dtype, shape and strides that ht_session_bind filled in. `torch`: makes
   // tensors of its own; null: there are none among the inputs. `stream_ordered`: it may make those on a device, too, as the
-  // session works on its stream. Throws std::bad_alloc.
+  // session works on its stream. Those whose sizes the run has yet to read are left to the session. Throws std::bad_alloc.
   void allocate(const Torch* torch, bool stream_ordered);
+  // After the run: copies of what was left to the session. Throws std::bad_alloc, and py::value_error for one on a device
+  // without torch.
+  void copy_found(const Torch* torch);
   // Takes the memory of earlier DeviceTensors. Throws py::value_error unless they have the same shapes.
   void reuse(const py::sequence& earlier);
   // The tensors as Python objects that own their memory.
@@ -58,6 +61,7 @@ class Outputs {
 
   std::vector<ht_tensor> tensors_;
   std::vector<py::object> made_;  // all but numpy arrays
+  std::vector<bool> left_;        // to the session
   std::shared_ptr<ht_model> model_;
   std::shared_ptr<HostBlocks> blocks_;
 };

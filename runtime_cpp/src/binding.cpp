@@ -11,10 +11,10 @@ Status Binding::create(const Program& program, const std::vector<int64_t>& syms,
   binding->syms_ = syms;
   binding->exprs_ = plan.exprs.constants();
   uint32_t node = 0;
-  const ExprFault fault = plan.exprs.evaluate(syms.data(), binding->exprs_.data(), &node);
+  const ExprFault fault = plan.exprs.evaluate(syms.data(), syms.size(), binding->exprs_.data(), &node);
   if (fault != ExprFault::none) {
-    return error(HT_CONTRACT, "entry \"%s\": with %s, expression %u of its plan %s", plan.entry,
-                 sizes_text(plan, syms.data()).c_str(), node, fault_text(fault));
+    return error(fault_code(plan, syms), "entry \"%s\": with %s, expression %u of its plan %s", plan.entry,
+                 sizes_text(plan, syms).c_str(), node, fault_text(fault));
   }
   binding->copy_dims();
   for (const uint32_t v : plan.inputs) binding->inputs_.push_back(binding->dims(v));
@@ -26,7 +26,7 @@ Status Binding::create(const Program& program, const std::vector<int64_t>& syms,
 void Binding::copy_dims() {
   const std::vector<uint32_t>& dims = program_.plan.dims;
   dims_.resize(dims.size());
-  for (size_t i = 0; i < dims.size(); ++i) dims_[i] = exprs_[dims[i]];
+  for (size_t i = 0; i < dims.size(); ++i) dims_[i] = known(dims[i]) ? exprs_[dims[i]] : -1;
 }
 
 BoundPort Binding::dims(uint32_t value) const {
@@ -46,11 +46,11 @@ Status Binding::prepare(Queue* queue, size_t program_index) {
         return error(HT_INTERNAL, "a static size changed");
     }
   } else {
-    Status places = check_places(plan, exprs_.data(), false, &nbytes_);
-    if (places.ok()) places = check_gpu_launches(plan, exprs_.data(), false, nbytes_);
-    if (places.ok()) places = check_accesses(plan, exprs_.data(), false, nbytes_);
-    HT_RETURN_IF_ERROR(in_context(std::move(places),
-                                  "entry \"" + std::string(plan.entry) + "\" with " + sizes_text(plan, syms_.data())));
+    Status places = check_places(plan, exprs_.data(), syms_.size(), &nbytes_);
+    if (places.ok()) places = check_gpu_launches(plan, exprs_.data(), syms_.size(), nbytes_);
+    if (places.ok()) places = check_accesses(plan, exprs_.data(), syms_.size(), nbytes_);
+    HT_RETURN_IF_ERROR(
+        in_context(std::move(places), "entry \"" + std::string(plan.entry) + "\" with " + sizes_text(plan, syms_)));
   }
   for (size_t i = 0; i < plan.inputs.size(); ++i) inputs_[i].nbytes = nbytes_[plan.inputs[i]];
   for (size_t i = 0; i < plan.outputs.size(); ++i) outputs_[i].nbytes = nbytes_[plan.outputs[i]];
@@ -66,6 +66,7 @@ Status Binding::prepare(Queue* queue, size_t program_index) {
     site.kernel = i.kernel;
     site.buffers = slots_.data() + slot;
     site.ints = ints_.data() + integer;
+    site.ready = is_ready(i);
     if (i.has_grid) {
       for (int axis = 0; axis < 3; ++axis) site.grid[axis] = exprs_[i.grid[axis]];
       site.maps = maps_.data() + i.first_map;
@@ -78,7 +79,23 @@ Status Binding::prepare(Queue* queue, size_t program_index) {
     integer += i.num_ints;
   }
   return in_context(queue->prepare(program_index, sites, &launches_),
-                    "entry \"" + std::string(plan.entry) + "\" with " + sizes_text(plan, syms_.data()));
+                    "entry \"" + std::string(plan.entry) + "\" with " + sizes_text(plan, syms_));
+}
+
+// Whether all that the launch is given is known: it stands behind no later read.
+bool Binding::is_ready(const Instr& i) const {
+  const Plan& plan = program_.plan;
+  bool ready = true;
+  for (uint32_t k = 0; k < i.num_buffers; ++k) ready = ready && nbytes_[plan.buffers(i)[k]] >= 0;
+  for (uint32_t k = 0; k < i.num_ints; ++k) ready = ready && known(plan.ints(i)[k]);
+  for (int axis = 0; i.has_grid && axis < 3; ++axis) ready = ready && known(i.grid[axis]);
+  if (!i.has_grid) ready = ready && known(i.shared) && known(i.per_worker);
+  for (uint32_t m = i.first_map; m < i.first_map + i.num_maps; ++m) {
+    const MapSource& source = plan.map_sources[m];
+    ready = ready && known(source.offset);
+    for (uint32_t d = 0; d < 2 * source.ndim; ++d) ready = ready && known(plan.map_dims[source.first_dim + d]);
+  }
+  return ready;
 }
 
 void Binding::evaluate_maps() {

@@ -25,16 +25,19 @@ struct Replay {
 
 class Binding {
  public:
-  /// Evaluates everything for these symbols; HT_CONTRACT when an expression has no value for them.
+  /// Evaluates everything that these symbols, the first ones of the plan, decide; HT_CONTRACT, or HT_KERNEL if a run has
+  /// read some of them, when an expression has no value for them. What else there is stays unknown: sizes and nbytes are
+  /// -1, and no launch that needs it may be run.
   static Status create(const Program& program, const std::vector<int64_t>& syms, std::unique_ptr<Binding>* binding);
   /// Proves sizes and places (unless the plan is static, which was proved at load) and lays out the launches.
   Status prepare(Queue* queue, size_t program_index);
 
   const std::vector<int64_t>& syms() const { return syms_; }
+  bool knows_all() const { return syms_.size() == program_.plan.syms.size(); }
   const int64_t* exprs() const { return exprs_.data(); }
   const BoundPort& input(size_t i) const { return inputs_[i]; }
   const BoundPort& output(size_t i) const { return outputs_[i]; }
-  int64_t arena_nbytes() const { return exprs_[program_.plan.arena]; }
+  int64_t arena_nbytes() const { return exprs_[program_.plan.arena_with(syms_.size())]; }
   int64_t workspace_nbytes() const { return launches_->workspace_nbytes(); }
 
   /// Points arena values, constants and states to where they lie; `generation` tells whether they have moved since.
@@ -63,6 +66,8 @@ class Binding {
  private:
   explicit Binding(const Program& program) : program_(program) {}
   void copy_dims();
+  bool known(uint32_t e) const { return program_.plan.exprs.is_known(e, syms_.size()); }
+  bool is_ready(const Instr& i) const;
   void evaluate_maps();
 
   const Program& program_;

@@ -28,11 +28,6 @@ std::string expected_text(int64_t value, const ManifestDim& dim) {
   return dim.fixed ? number : number + " (" + dim.text + ")";
 }
 
-std::string range_text(const PlanSym& sym) {
-  if (sym.hi == kNoUpperBound) return "at least " + std::to_string(sym.lo);
-  return std::to_string(sym.lo) + " to " + std::to_string(sym.hi);
-}
-
 Status bad_size(const Port& port, int32_t d, int64_t given, const std::string& expected) {
   return error(HT_CONTRACT, "%s: dimension %d is %lld, expected %s", where(port).c_str(), d,
                static_cast<long long>(given), expected.c_str());
@@ -117,6 +112,13 @@ Status check_sizes(const Port& port, const ht_tensor& tensor, const int64_t* sha
   return check_pointer(port, tensor);
 }
 
+Status check_unsized(const Port& port, bool is_own) {
+  if (is_own) return Status();
+  return error(HT_CONTRACT,
+               "%s: its size is known only during the run; leave data null, and the session gives a buffer",
+               where(port).c_str());
+}
+
 Status read_sym(const PlanSym& sym, const Port& port, const ht_tensor& tensor, Queue* queue, int64_t* value) {
   if (sym.dim >= 0) {
     *value = tensor.shape[sym.dim];
@@ -133,9 +135,11 @@ Status read_sym(const PlanSym& sym, const Port& port, const ht_tensor& tensor, Q
                range_text(sym).c_str(), sym.name);
 }
 
-Status check_guards(const Program& program, const int64_t* syms, const int64_t* exprs) {
+Status check_guards(const Program& program, const std::vector<int64_t>& syms, const int64_t* exprs) {
   static constexpr const char* kRelations[] = {"equal to", "other than", "less than", "at most"};
+  const ExprTable& table = program.plan.exprs;
   for (const Guard& guard : program.plan.guards) {
+    if (!table.is_known(guard.a, syms.size()) || !table.is_known(guard.b, syms.size())) continue;
     const int64_t a = exprs[guard.a], b = exprs[guard.b];
     bool holds = false;
     switch (guard.relation) {
@@ -145,16 +149,26 @@ Status check_guards(const Program& program, const int64_t* syms, const int64_t* 
       case Relation::le: holds = a <= b; break;
     }
     if (holds) continue;
-    return error(HT_CONTRACT, "entry \"%s\" requires %s; with %s the left side is %lld, expected %s %lld",
-                 program.plan.entry, guard.text, sizes_text(program.plan, syms).c_str(), static_cast<long long>(a),
+    return error(fault_code(program.plan, syms),
+                 "entry \"%s\" requires %s; with %s the left side is %lld, expected %s %lld", program.plan.entry,
+                 guard.text, sizes_text(program.plan, syms).c_str(), static_cast<long long>(a),
                  kRelations[static_cast<size_t>(guard.relation)], static_cast<long long>(b));
   }
   return Status();
 }
 
-std::string sizes_text(const Plan& plan, const int64_t* syms) {
+ht_code fault_code(const Plan& plan, const std::vector<int64_t>& syms) {
+  return syms.size() > plan.num_input_syms ? HT_KERNEL : HT_CONTRACT;
+}
+
+std::string range_text(const PlanSym& sym) {
+  if (sym.hi == kNoUpperBound) return "at least " + std::to_string(sym.lo);
+  return std::to_string(sym.lo) + " to " + std::to_string(sym.hi);
+}
+
+std::string sizes_text(const Plan& plan, const std::vector<int64_t>& syms) {
   std::string text;
-  for (size_t i = 0; i < plan.syms.size(); ++i) {
+  for (size_t i = 0; i < syms.size(); ++i) {
     text += (i == 0 ? "" : ", ") + std::string(plan.syms[i].name) + " = " + std::to_string(syms[i]);
   }
   return text.empty() ? "no symbols" : text;

@@ -36,10 +36,19 @@ inline void* tensor_data(const ht_tensor& tensor) {
 /// Reads a symbol from its input and checks its range. The inputs have passed check_form.
 Status read_sym(const PlanSym& sym, const Port& port, const ht_tensor& tensor, Queue* queue, int64_t* value);
 
-/// HT_CONTRACT when a guard does not hold.
-Status check_guards(const Program& program, const int64_t* syms, const int64_t* exprs);
+/// An output whose sizes the run has yet to read has to be a buffer of the session's own.
+Status check_unsized(const Port& port, bool is_own);
+
+/// What sizes that do not fit are: HT_CONTRACT, or HT_KERNEL if a run has read some of them.
+ht_code fault_code(const Plan& plan, const std::vector<int64_t>& syms);
+
+/// Of the guards that these symbols, the first ones of the plan, decide, one that does not hold is an error.
+Status check_guards(const Program& program, const std::vector<int64_t>& syms, const int64_t* exprs);
+
+/// "0 to 64", "at least 0".
+std::string range_text(const PlanSym& sym);
 
 /// "s0 = 3, s1 = 5" for messages.
-std::string sizes_text(const Plan& plan, const int64_t* syms);
+std::string sizes_text(const Plan& plan, const std::vector<int64_t>& syms);
 
 }  // namespace hardtack::rt

@@ -130,7 +130,7 @@ class CudaLaunches : public Launches {
 
   // The verifier has proved the limits of each extent; here the product is checked.
   Status set_grid(const Kernel& kernel, const GpuKernel& gpu, const LaunchSite& site, Call* call) {
-    const bool empty = site.grid[0] == 0 || site.grid[1] == 0 || site.grid[2] == 0;
+    const bool empty = !site.ready || site.grid[0] == 0 || site.grid[1] == 0 || site.grid[2] == 0;
     int64_t ctas = gpu.cluster, nbytes = 0;
     bool fits = true;
     for (const int64_t extent : site.grid) fits = fits && checked_mul(ctas, extent, &ctas);
@@ -177,6 +177,7 @@ class CudaLaunches : public Launches {
     slot.site = &site.maps[m];
     slot.buffer = &site.buffers[slot.site->buffer];
     slot.kernel = kernel.name;
+    slot.empty = !site.ready;
     for (uint32_t d = 0; d < slot.fixed->rank; ++d) slot.empty = slot.empty || slot.site->shape[d] == 0;
     maps_.push_back(slot);
   }

@@ -31,6 +31,7 @@ struct LaunchSite {
   int64_t per_worker_nbytes = 0;  // on the CPU
   int64_t grid[3] = {1, 1, 1};    // on a GPU
   const MapSite* maps = nullptr;  // on a GPU
+  bool ready = true;              // false: its numbers are not known, and it is not run
 };
 
 /// The prepared launches of one binding.

@@ -88,13 +88,18 @@ Status ExprTable::check(size_t num_syms) const {
 Status ExprTable::analyse(const std::vector<Interval>& syms) {
   HT_RETURN_IF_ERROR(check(syms.size()));
   constant_.assign(nodes.size(), false);
+  needs_.assign(nodes.size(), 0);
   values_.assign(nodes.size(), 0);
   bounds_.assign(nodes.size(), Interval());
   dynamic_.clear();
   for (uint32_t i = 0; i < nodes.size(); ++i) {
     const Expr& e = nodes[i];
     bool constant = e.op != ExprOp::sym;
-    for (uint32_t k = 0; k < e.count; ++k) constant = constant && constant_[operands[e.first + k]];
+    if (e.op == ExprOp::sym) needs_[i] = static_cast<uint32_t>(e.value) + 1;
+    for (uint32_t k = 0; k < e.count; ++k) {
+      constant = constant && constant_[operands[e.first + k]];
+      needs_[i] = std::max(needs_[i], needs_[operands[e.first + k]]);
+    }
     if (constant) {
       const ExprFault fault = compute(e, values_.data(), &values_[i]);
       if (fault != ExprFault::none) return error(HT_BAD_BUNDLE, "expression %u %s", i, fault_text(fault));
@@ -160,8 +165,9 @@ ExprFault ExprTable::compute(const Expr& e, const int64_t* values, int64_t* resu
   return ExprFault::none;
 }
 
-ExprFault ExprTable::evaluate(const int64_t* syms, int64_t* values, uint32_t* node) const {
+ExprFault ExprTable::evaluate(const int64_t* syms, size_t num_syms, int64_t* values, uint32_t* node) const {
   for (const uint32_t i : dynamic_) {
+    if (!is_known(i, num_syms)) continue;
     const Expr& e = nodes[i];
     if (e.op == ExprOp::sym) {
       values[i] = syms[e.value];

@@ -46,9 +46,12 @@ class ExprTable {
   /// Values of the constant nodes, 0 for the others: what `evaluate` starts from.
   const std::vector<int64_t>& constants() const { return values_; }
 
-  /// Computes all nodes that are not constant. `values` starts as a copy of constants(). On a fault returns it and the
-  /// node.
-  ExprFault evaluate(const int64_t* syms, int64_t* values, uint32_t* node) const;
+  /// Whether the first `num_syms` symbols decide the node's value; with 0: whether it is constant.
+  bool is_known(uint32_t e, size_t num_syms) const { return needs_[e] <= num_syms; }
+
+  /// Computes all nodes that are not constant and that the first `num_syms` symbols decide. `values` starts as a copy of
+  /// constants(). On a fault returns it and the node.
+  ExprFault evaluate(const int64_t* syms, size_t num_syms, int64_t* values, uint32_t* node) const;
 
  private:
   Status check(size_t num_syms) const;
@@ -56,6 +59,7 @@ class ExprTable {
   Interval bound(const Expr& e, bool* impossible) const;
 
   std::vector<bool> constant_;
+  std::vector<uint32_t> needs_;  // how many of the symbols, from the first on
   std::vector<int64_t> values_;
   std::vector<Interval> bounds_;
   std::vector<uint32_t> dynamic_;

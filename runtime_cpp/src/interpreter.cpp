@@ -2,6 +2,8 @@
 
 #include <chrono>
 
+#include "contract.h"
+
 namespace hardtack::rt {
 namespace {
 
@@ -12,6 +14,7 @@ const char* op_name(const Program& program, const Step& step) {
     case StepOp::launch: return "launch";
     case StepOp::copy: return "copy";
     case StepOp::fill: return "fill";
+    case StepOp::read: return "read";
     case StepOp::test:
     case StepOp::jump: break;
   }
@@ -57,6 +60,7 @@ void step_values(const Program& program, const Step& step, std::vector<uint32_t>
   const Instr& instr = plan.instrs[step.instr];
   if (step.op == StepOp::copy || step.op == StepOp::fill) return values->push_back(instr.dst);
   if (step.op == StepOp::test) return values->push_back(instr.cond);
+  if (step.op == StepOp::read) return values->push_back(instr.src);
   const BufferParam* params = plan.params.data() + plan.kernels[instr.kernel].first_param;
   for (uint32_t k = 0; k < instr.num_buffers; ++k) {
     if (params[k].access != Access::read) values->push_back(plan.buffers(instr)[k]);
@@ -68,10 +72,24 @@ Status interrupted(const Program& program, const Step& step) {
                step.number);
 }
 
+// The value that a symbol takes, which lies in its range.
+Status read_size(const Program& program, const Step& step, const Binding& binding, Queue* queue, int64_t* value) {
+  const Plan& plan = program.plan;
+  const Instr& instr = plan.instrs[step.instr];
+  HT_RETURN_IF_ERROR(in_step(queue->read(value, binding.value(instr.src), sizeof *value), program, step));
+  const PlanSym& sym = plan.syms[instr.sym];
+  if (*value >= sym.lo && *value <= sym.hi) return Status();
+  return error(HT_KERNEL, "entry \"%s\", instruction %u%s: the size %s is %lld, expected %s", plan.entry, step.number,
+               place_of(plan.origins[instr.origin]).c_str(), sym.name, static_cast<long long>(*value),
+               range_text(sym).c_str());
+}
+
 class Observed {
  public:
   Observed(const Program& program, const Binding& binding, Queue* queue, const Observer& observer)
-      : program_(program), binding_(binding), queue_(*queue), observer_(observer) {}
+      : program_(program), binding_(&binding), queue_(*queue), observer_(observer) {}
+
+  void go_on_with(const Binding& binding) { binding_ = &binding; }
 
   bool active() const { return observer_.call != nullptr; }
   void start() {
@@ -93,8 +111,8 @@ class Observed {
       names.push_back(program_.plan.values[index].name);
       tensors.push_back(tensor(index));
       if (queue_.follows_pointers()) continue;
-      copies.emplace_back(static_cast<size_t>(binding_.nbytes(index)) + 1);
-      HT_RETURN_IF_ERROR(queue_.read(copies.back().data(), tensors.back().data, binding_.nbytes(index)));
+      copies.emplace_back(static_cast<size_t>(binding_->nbytes(index)) + 1);
+      HT_RETURN_IF_ERROR(queue_.read(copies.back().data(), tensors.back().data, binding_->nbytes(index)));
       tensors.back().data = copies.back().data();
     }
     out.num_values = values.size();
@@ -106,9 +124,9 @@ class Observed {
  private:
   ht_tensor tensor(uint32_t index) const {
     const Value& v = program_.plan.values[index];
-    const BoundPort dims = binding_.dims(index);
+    const BoundPort dims = binding_->dims(index);
     ht_tensor t = {};
-    t.data = binding_.value(index);
+    t.data = binding_->value(index);
     t.device.device_type = static_cast<decltype(t.device.device_type)>(1);
     t.ndim = static_cast<int32_t>(v.ndim);
     t.dtype = dl_dtype(v.dtype);
@@ -136,7 +154,7 @@ class Observed {
   }
 
   const Program& program_;
-  const Binding& binding_;
+  const Binding* binding_;
   Queue& queue_;
   const Observer& observer_;
   Clock::time_point start_;
@@ -152,11 +170,11 @@ Status kernel_failed(const Program& program, uint32_t launch, int32_t code) {
                program.plan.entry, launch);
 }
 
-Status interpret(const Program& program, const Binding& binding, Queue* queue, const Observer& observer,
+Status interpret(const Program& program, const Binding& binding, Queue* queue, const Observer& observer, Sizes* sizes,
                  bool* wrote_states) {
   const Step* steps = program.steps.data();
   const Instr* instrs = program.plan.instrs.data();
-  Launches& launches = binding.launches();
+  const Binding* bound = &binding;
   Observed observed(program, binding, queue, observer);
   const size_t num_steps = program.steps.size();
   for (size_t pc = 0; pc < num_steps;) {
@@ -169,29 +187,37 @@ Status interpret(const Program& program, const Binding& binding, Queue* queue, c
         if (observer.stopped()) return interrupted(program, step);
         *wrote_states = *wrote_states || step.writes_state;
         int32_t code = HT_KERNEL_OK;
-        Status status = launches.run(step.ordinal, &code);
+        Status status = bound->launches().run(step.ordinal, &code);
         if (!status.ok()) return in_step(std::move(status), program, step);
         if (code != HT_KERNEL_OK) return step_failed(program, step, code);
         break;
       }
       case StepOp::copy: {
         *wrote_states = *wrote_states || step.writes_state;
-        Status status = queue->copy(binding.value(instr.dst), binding.value(instr.src), binding.nbytes(instr.dst));
+        Status status = queue->copy(bound->value(instr.dst), bound->value(instr.src), bound->nbytes(instr.dst));
         if (!status.ok()) return in_step(std::move(status), program, step);
         break;
       }
       case StepOp::fill: {
         *wrote_states = *wrote_states || step.writes_state;
         const int64_t unit = itemsize(program.plan.values[instr.dst].dtype);
-        Status status = queue->fill(binding.value(instr.dst), instr.bits, unit, binding.nbytes(instr.dst));
+        Status status = queue->fill(bound->value(instr.dst), instr.bits, unit, bound->nbytes(instr.dst));
         if (!status.ok()) return in_step(std::move(status), program, step);
         break;
       }
       case StepOp::test: {
         uint8_t holds = 0;
-        Status status = queue->read(&holds, binding.value(instr.cond), 1);
+        Status status = queue->read(&holds, bound->value(instr.cond), 1);
         if (!status.ok()) return in_step(std::move(status), program, step);
         if (holds == 0) next = step.target;
+        break;
+      }
+      case StepOp::read: {
+        if (observer.stopped()) return interrupted(program, step);
+        int64_t value = 0;
+        HT_RETURN_IF_ERROR(read_size(program, step, *bound, queue, &value));
+        HT_RETURN_IF_ERROR(sizes->read(value, &bound));
+        observed.go_on_with(*bound);
         break;
       }
       case StepOp::jump:

@@ -12,7 +12,7 @@ namespace hardtack::rt {
 namespace {
 
 constexpr int64_t kUserKernelsFormat = 3;
-constexpr int64_t kFirstFormat = 1, kLastFormat = 3;
+constexpr int64_t kFirstFormat = 1, kLastFormat = kReadsFormat;
 constexpr const char* kWhat = "manifest.json";
 constexpr size_t kMaxRank = 64;
 constexpr const char* kTooManyDims = "more than 64 dimensions";

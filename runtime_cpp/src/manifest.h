@@ -14,6 +14,7 @@
 namespace hardtack::rt {
 
 constexpr int64_t kNoUpperBound = INT64_MAX;
+constexpr int64_t kReadsFormat = 4;  // with it came plans that read sizes during a run
 
 /// A size or stride: a number, or an expression over the entry's symbols as text.
 struct ManifestDim {

@@ -88,6 +88,8 @@ class PlanParser {
       parse_branch(&i);
     else if (std::strcmp(first, "body") == 0)
       parse_loop(&i);
+    else if (std::strcmp(first, "arena") == 0)
+      parse_read(&i);
     else
       json_.fail("no instruction starts with the key", first);
     json_.end_object();
@@ -170,6 +172,17 @@ class PlanParser {
     parse_origin_index(i);
   }
 
+  void parse_read(Instr* i) {
+    i->op = InstrOp::read;
+    i->arena = json_.index();
+    parse_op("read");
+    parse_origin_index(i);
+    json_.key("src");
+    i->src = json_.index();
+    json_.key("sym");
+    i->sym = json_.index();
+  }
+
   void parse_expr() {
     static constexpr struct {
       const char* name;
@@ -233,7 +246,10 @@ class PlanParser {
     json_.key("hi");
     if (!json_.null()) s.hi = json_.integer();
     json_.key("input");
-    s.input = json_.index();
+    if (json_.null())
+      s.input = kNone;
+    else
+      s.input = json_.index();
     json_.key("lo");
     s.lo = json_.integer();
     json_.key("name");

@@ -21,8 +21,8 @@ struct PlanSym {
   const char* name = "";
   int64_t lo = 0;
   int64_t hi = kNoUpperBound;
-  uint32_t input = 0;
-  int32_t dim = -1;  // -1: the value of a rank-0 i64 input
+  uint32_t input = 0;  // kNone: an instruction of the plan reads it
+  int32_t dim = -1;    // -1: the value of a rank-0 i64 input
 };
 
 enum class Relation : uint8_t { eq, ne, lt, le };
@@ -117,7 +117,7 @@ struct MapSource {
   uint32_t first_dim = 0, ndim = 0;  // plan.map_dims[first_dim, + ndim) are the shape's expressions, then the strides'
 };
 
-enum class InstrOp : uint8_t { launch, copy, fill, branch, loop };
+enum class InstrOp : uint8_t { launch, copy, fill, branch, loop, read };
 
 struct Instr {
   InstrOp op = InstrOp::launch;
@@ -129,6 +129,7 @@ struct Instr {
   uint32_t grid[3] = {};                                  // expressions
   uint32_t first_map = 0, num_maps = 0;                   // plan.map_sources[first_map, + num_maps)
   uint32_t src = 0, dst = 0, cond = 0;                    // values
+  uint32_t sym = 0, arena = 0;                            // read: the symbol; expression: nbytes of the arena from here
   int64_t bits = 0;
   uint32_t origin = 0;
   uint32_t next = kNone;    // the following instruction of the same body
@@ -180,6 +181,17 @@ struct Plan {
   };
   std::vector<Lifetime> lifetimes;  // arena values that are used, ascending by begin
   bool is_static = false;           // no symbol decides a size or a place
+  size_t num_input_syms = 0;        // those that inputs bind, which stand first; the others are read in their order
+  struct Read {
+    uint32_t position = 0;  // as in Lifetime
+    uint32_t arena = 0;     // expression
+  };
+  std::vector<Read> reads;
+
+  /// The arena's nbytes while the first `num_known` symbols are known.
+  uint32_t arena_with(size_t num_known) const {
+    return num_known == num_input_syms ? arena : reads[num_known - num_input_syms - 1].arena;
+  }
 
   const uint32_t* shape(const Value& v) const { return dims.data() + v.first_dim; }
   const uint32_t* strides(const Value& v) const { return dims.data() + v.first_dim + v.ndim; }

@@ -13,8 +13,8 @@ constexpr uint64_t kMaxWork = uint64_t{1} << 24;
 
 class AccessCheck {
  public:
-  AccessCheck(const Plan& plan, const int64_t* exprs, bool only_constant, const std::vector<int64_t>& nbytes)
-      : plan_(plan), exprs_(exprs), only_constant_(only_constant), nbytes_(nbytes), written_(plan.values.size()) {}
+  AccessCheck(const Plan& plan, const int64_t* exprs, size_t num_syms, const std::vector<int64_t>& nbytes)
+      : plan_(plan), exprs_(exprs), num_syms_(num_syms), nbytes_(nbytes), written_(plan.values.size()) {}
 
   Status check() {
     for (uint32_t v = 0; v < plan_.values.size(); ++v) {
@@ -33,7 +33,7 @@ class AccessCheck {
   }
 
  private:
-  bool known(uint32_t e) const { return !only_constant_ || plan_.exprs.is_constant(e); }
+  bool known(uint32_t e) const { return plan_.exprs.is_known(e, num_syms_); }
 
   Status visit(uint32_t first) {
     for (uint32_t at = first; at != kNone; at = plan_.instrs[at].next) {
@@ -47,6 +47,7 @@ class AccessCheck {
         case InstrOp::fill: written_.set_whole(i.dst); break;
         case InstrOp::branch: HT_RETURN_IF_ERROR(branch(i)); break;
         case InstrOp::loop: HT_RETURN_IF_ERROR(loop(i)); break;
+        case InstrOp::read: HT_RETURN_IF_ERROR(read(i.src)); break;
       }
     }
     return Status();
@@ -150,7 +151,7 @@ class AccessCheck {
 
   const Plan& plan_;
   const int64_t* exprs_;
-  bool only_constant_;
+  size_t num_syms_;
   const std::vector<int64_t>& nbytes_;
   Written written_;
   std::vector<BoxDim> dims_;  // of the access that is looked at
@@ -234,8 +235,8 @@ Status find_calls(Plan* plan) {
   return Status();
 }
 
-Status check_accesses(const Plan& plan, const int64_t* exprs, bool only_constant, const std::vector<int64_t>& nbytes) {
-  return AccessCheck(plan, exprs, only_constant, nbytes).check();
+Status check_accesses(const Plan& plan, const int64_t* exprs, size_t num_syms, const std::vector<int64_t>& nbytes) {
+  return AccessCheck(plan, exprs, num_syms, nbytes).check();
 }
 
 }  // namespace hardtack::rt

@@ -59,6 +59,11 @@ class Flow {
           break;
         case InstrOp::branch: HT_RETURN_IF_ERROR(branch(instr)); break;
         case InstrOp::loop: HT_RETURN_IF_ERROR(loop(instr)); break;
+        case InstrOp::read:
+          ++position_;
+          HT_RETURN_IF_ERROR(size(instr.src));
+          plan_.reads.push_back({position_, instr.arena});
+          break;
       }
     }
     return Status();
@@ -147,14 +152,25 @@ class Flow {
     return Status();
   }
 
-  Status condition(uint32_t v) {
-    const Value& value = plan_.values[v];
-    bool scalar = value.dtype == DType::boolean;
+  bool has_one_element(const Value& value) const {
+    bool one = true;
     for (uint32_t d = 0; d < value.ndim; ++d) {
       const uint32_t e = plan_.shape(value)[d];
-      scalar = scalar && plan_.exprs.is_constant(e) && plan_.exprs.constant(e) == 1;
+      one = one && plan_.exprs.is_constant(e) && plan_.exprs.constant(e) == 1;
     }
-    if (!scalar) return error(HT_BAD_BUNDLE, "condition \"%s\" is not a bool of one element", value.name);
+    return one;
+  }
+
+  Status size(uint32_t v) {
+    const Value& value = plan_.values[v];
+    if (value.dtype == DType::i64 && has_one_element(value)) return use(v);
+    return error(HT_BAD_BUNDLE, "size \"%s\" is not an i64 of one element", value.name);
+  }
+
+  Status condition(uint32_t v) {
+    const Value& value = plan_.values[v];
+    if (value.dtype != DType::boolean || !has_one_element(value))
+      return error(HT_BAD_BUNDLE, "condition \"%s\" is not a bool of one element", value.name);
     return use(v);
   }
 

@@ -158,8 +158,8 @@ Status check_launch(const Plan& plan, const Instr& i) {
 
 class LaunchCheck {
  public:
-  LaunchCheck(const Plan& plan, const int64_t* exprs, bool only_constant, const std::vector<int64_t>& nbytes)
-      : plan_(plan), exprs_(exprs), only_constant_(only_constant), nbytes_(nbytes) {}
+  LaunchCheck(const Plan& plan, const int64_t* exprs, size_t num_syms, const std::vector<int64_t>& nbytes)
+      : plan_(plan), exprs_(exprs), num_syms_(num_syms), nbytes_(nbytes) {}
 
   Status check(const Instr& i) const {
     const Kernel& kernel = plan_.kernels[i.kernel];
@@ -183,7 +183,7 @@ class LaunchCheck {
     return std::min(kGridLimits[0], limits.grid_threads / g.threads) / g.cluster;
   }
 
-  bool known(uint32_t e) const { return !only_constant_ || plan_.exprs.is_constant(e); }
+  bool known(uint32_t e) const { return plan_.exprs.is_known(e, num_syms_); }
 
   Status check_map(const Instr& i, uint32_t m) const {
     const MapSource& source = plan_.map_sources[i.first_map + m];
@@ -213,7 +213,7 @@ class LaunchCheck {
 
   const Plan& plan_;
   const int64_t* exprs_;
-  bool only_constant_;
+  size_t num_syms_;
   const std::vector<int64_t>& nbytes_;
 };
 
@@ -250,9 +250,8 @@ Status check_gpu_kernels(const Plan& plan, const Manifest& manifest, const char*
   return Status();
 }
 
-Status check_gpu_launches(const Plan& plan, const int64_t* exprs, bool only_constant,
-                          const std::vector<int64_t>& nbytes) {
-  const LaunchCheck launch(plan, exprs, only_constant, nbytes);
+Status check_gpu_launches(const Plan& plan, const int64_t* exprs, size_t num_syms, const std::vector<int64_t>& nbytes) {
+  const LaunchCheck launch(plan, exprs, num_syms, nbytes);
   for (const Instr& i : plan.instrs) {
     if (i.op == InstrOp::launch && i.has_grid) HT_RETURN_IF_ERROR(launch.check(i));
   }

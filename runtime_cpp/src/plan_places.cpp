@@ -8,17 +8,10 @@
 namespace hardtack::rt {
 namespace {
 
-bool constant_dims(const Plan& plan, const Value& v) {
-  for (uint32_t d = 0; d < 2 * v.ndim; ++d) {
-    if (!plan.exprs.is_constant(plan.dims[v.first_dim + d])) return false;
-  }
-  return true;
-}
-
 class Places {
  public:
-  Places(const Plan& plan, const int64_t* exprs, bool only_constant, std::vector<int64_t>* nbytes)
-      : plan_(plan), exprs_(exprs), only_constant_(only_constant), nbytes_(*nbytes) {}
+  Places(const Plan& plan, const int64_t* exprs, size_t num_syms, std::vector<int64_t>* nbytes)
+      : plan_(plan), exprs_(exprs), num_syms_(num_syms), nbytes_(*nbytes) {}
 
   Status check() {
     HT_RETURN_IF_ERROR(check_outputs());
@@ -29,13 +22,19 @@ class Places {
   }
 
  private:
-  bool known(uint32_t e) const { return !only_constant_ || plan_.exprs.is_constant(e); }
+  bool known(uint32_t e) const { return plan_.exprs.is_known(e, num_syms_); }
+
+  bool dims_known(const Value& v) const {
+    bool all = true;
+    for (uint32_t d = 0; d < 2 * v.ndim; ++d) all = all && known(plan_.dims[v.first_dim + d]);
+    return all;
+  }
 
   Status check_sizes() {
     nbytes_.assign(plan_.values.size(), -1);
     for (size_t i = 0; i < plan_.values.size(); ++i) {
       const Value& v = plan_.values[i];
-      if (only_constant_ && !constant_dims(plan_, v)) continue;
+      if (!dims_known(v)) continue;
       if (!value_nbytes(plan_, v, exprs_, &nbytes_[i])) {
         return error(HT_BAD_BUNDLE, "value \"%s\": a size or stride is negative, or it is not below 2^48 bytes",
                      v.name);
@@ -76,13 +75,13 @@ class Places {
   }
 
   Status check_arena() const {
-    const int64_t arena = known(plan_.arena) ? exprs_[plan_.arena] : -1;
-    if (known(plan_.arena) && (arena < 0 || arena >= kMaxNbytes)) {
-      return error(HT_BAD_BUNDLE, "the arena has %lld bytes, expected 0 to 2^48", static_cast<long long>(arena));
-    }
+    HT_RETURN_IF_ERROR(check_arena_nbytes(plan_.arena));
+    for (const Plan::Read& read : plan_.reads) HT_RETURN_IF_ERROR(check_arena_nbytes(read.arena));
+    const std::vector<uint32_t> arenas = arena_of_values();
     for (size_t i = 0; i < plan_.values.size(); ++i) {
       const Value& v = plan_.values[i];
       if (v.storage != Storage::arena || !known(v.at)) continue;
+      const int64_t arena = known(arenas[i]) ? exprs_[arenas[i]] : -1;
       const int64_t offset = exprs_[v.at];
       if (offset < 0 || offset % 64 != 0) {
         return error(HT_BAD_BUNDLE, "value \"%s\": arena offset %lld is not a multiple of 64", v.name,
@@ -96,6 +95,22 @@ class Places {
       }
     }
     return Status();
+  }
+
+  Status check_arena_nbytes(uint32_t e) const {
+    if (!known(e) || (exprs_[e] >= 0 && exprs_[e] < kMaxNbytes)) return Status();
+    return error(HT_BAD_BUNDLE, "the arena has %lld bytes, expected 0 to 2^48", static_cast<long long>(exprs_[e]));
+  }
+
+  // By value: the arena's nbytes when it is first written. An arena that grows keeps what lies in it.
+  std::vector<uint32_t> arena_of_values() const {
+    std::vector<uint32_t> arenas(plan_.values.size(), plan_.arena);
+    for (const Plan::Lifetime& life : plan_.lifetimes) {
+      for (const Plan::Read& read : plan_.reads) {
+        if (read.position < life.begin) arenas[life.value] = read.arena;
+      }
+    }
+    return arenas;
   }
 
   Status check_workspaces() const {
@@ -144,7 +159,7 @@ class Places {
 
   const Plan& plan_;
   const int64_t* exprs_;
-  bool only_constant_;
+  size_t num_syms_;
   std::vector<int64_t>& nbytes_;
 };
 
@@ -167,8 +182,8 @@ bool value_nbytes(const Plan& plan, const Value& v, const int64_t* exprs, int64_
   return empty || (fits && *nbytes < kMaxNbytes);
 }
 
-Status check_places(const Plan& plan, const int64_t* exprs, bool only_constant, std::vector<int64_t>* nbytes) {
-  return Places(plan, exprs, only_constant, nbytes).check();
+Status check_places(const Plan& plan, const int64_t* exprs, size_t num_syms, std::vector<int64_t>* nbytes) {
+  return Places(plan, exprs, num_syms, nbytes).check();
 }
 
 }  // namespace hardtack::rt

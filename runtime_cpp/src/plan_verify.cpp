@@ -55,6 +55,10 @@ class Indices {
   }
 
   Status sym(const PlanSym& s) const {
+    if (s.lo > s.hi) return error(HT_BAD_BUNDLE, "symbol \"%s\": its range is empty", s.name);
+    if (s.input == kNone) {
+      return s.dim < 0 ? Status() : error(HT_BAD_BUNDLE, "symbol \"%s\" is a dimension of no input", s.name);
+    }
     if (s.input >= plan_.inputs.size()) return outside(s.name, "input", s.input, plan_.inputs.size());
     const Value& v = plan_.values[plan_.inputs[s.input]];
     if (s.dim < 0 && (v.ndim != 0 || v.dtype != DType::i64)) {
@@ -68,7 +72,6 @@ class Indices {
       return error(HT_BAD_BUNDLE, "symbol \"%s\" does not stand alone as dimension %d of input \"%s\"", s.name, s.dim,
                    v.name);
     }
-    if (s.lo > s.hi) return error(HT_BAD_BUNDLE, "symbol \"%s\": its range is empty", s.name);
     return Status();
   }
 
@@ -105,6 +108,10 @@ class Indices {
       case InstrOp::fill: return value(i.dst, "a fill");
       case InstrOp::branch: return value(i.cond, "an if");
       case InstrOp::loop: return value(i.cond, "a while");
+      case InstrOp::read:
+        if (i.sym >= plan_.syms.size()) return outside("a read", "symbol", i.sym, plan_.syms.size());
+        HT_RETURN_IF_ERROR(expr(i.arena, "a read"));
+        return value(i.src, "a read");
     }
     return Status();
   }
@@ -208,6 +215,15 @@ Status check_dtypes(const Plan& plan, int64_t format) {
   return Status();
 }
 
+Status check_read_format(const Plan& plan, int64_t format) {
+  for (const PlanSym& s : plan.syms) {
+    if (s.input != kNone || format >= kReadsFormat) continue;
+    return error(HT_BAD_BUNDLE, "symbol \"%s\" is read, which came with format %lld; the manifest's is %lld", s.name,
+                 static_cast<long long>(kReadsFormat), static_cast<long long>(format));
+  }
+  return Status();
+}
+
 Status resolve_arrays(const Manifest& manifest, Plan* plan) {
   for (Value& v : plan->values) {
     if (v.storage != Storage::constant && v.storage != Storage::state) continue;
@@ -233,6 +249,7 @@ bool all_constant(const Plan& plan) {
     if (v.storage == Storage::arena && !exprs.is_constant(v.at)) return false;
   }
   for (const Instr& i : plan.instrs) {
+    if (i.op == InstrOp::read && !exprs.is_constant(i.arena)) return false;
     if (i.op != InstrOp::launch) continue;
     if (!i.has_grid && !(exprs.is_constant(i.shared) && exprs.is_constant(i.per_worker))) return false;
     for (int axis = 0; i.has_grid && axis < 3; ++axis) {
@@ -271,11 +288,14 @@ Status verify(const Manifest& manifest, const ManifestEntry& entry, const char* 
   std::vector<Interval> syms;
   for (const PlanSym& s : plan->syms) syms.push_back({s.lo, s.hi});
   HT_RETURN_IF_ERROR(plan->exprs.analyse(syms));
+  while (plan->num_input_syms < plan->syms.size() && plan->syms[plan->num_input_syms].input != kNone)
+    ++plan->num_input_syms;
   HT_RETURN_IF_ERROR(Indices(*plan).check());
   HT_RETURN_IF_ERROR(check_names(*plan));
   HT_RETURN_IF_ERROR(check_dtypes(*plan, manifest.format));
   HT_RETURN_IF_ERROR(check_dims(*plan));
   HT_RETURN_IF_ERROR(check_syms(*plan, entry));
+  HT_RETURN_IF_ERROR(check_read_format(*plan, manifest.format));
   HT_RETURN_IF_ERROR(check_tensors(*plan, entry.inputs, plan->inputs, Storage::input, "input"));
   HT_RETURN_IF_ERROR(check_tensors(*plan, entry.outputs, plan->outputs, Storage::output, "output"));
   HT_RETURN_IF_ERROR(resolve_arrays(manifest, plan));
@@ -285,10 +305,11 @@ Status verify(const Manifest& manifest, const ManifestEntry& entry, const char* 
   HT_RETURN_IF_ERROR(check_flow(plan));
   plan->is_static = all_constant(*plan);
   std::vector<int64_t> nbytes;
-  HT_RETURN_IF_ERROR(check_places(*plan, plan->exprs.constants().data(), true, &nbytes));
-  HT_RETURN_IF_ERROR(check_gpu_launches(*plan, plan->exprs.constants().data(), true, nbytes));
+  HT_RETURN_IF_ERROR(check_places(*plan, plan->exprs.constants().data(), 0, &nbytes));
+  HT_RETURN_IF_ERROR(check_gpu_launches(*plan, plan->exprs.constants().data(), 0, nbytes));
   HT_RETURN_IF_ERROR(find_calls(plan));
-  return check_accesses(*plan, plan->exprs.constants().data(), true, nbytes);
+  HT_RETURN_IF_ERROR(check_reads(*plan));
+  return check_accesses(*plan, plan->exprs.constants().data(), 0, nbytes);
 }
 
 }  // namespace

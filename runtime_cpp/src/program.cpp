@@ -36,6 +36,10 @@ class Lowering {
         break;
       case InstrOp::branch: branch(i, instr); break;
       case InstrOp::loop: loop(i, instr); break;
+      case InstrOp::read:
+        emit(StepOp::read, i);
+        ++number_;
+        break;
     }
   }
 
@@ -93,7 +97,7 @@ void find_states(Program* program) {
   for (Step& step : program->steps) {
     const Instr& i = plan.instrs[step.instr];
     if (step.op == StepOp::test) touch(i.cond, false);
-    if (step.op == StepOp::copy) touch(i.src, false);
+    if (step.op == StepOp::copy || step.op == StepOp::read) touch(i.src, false);
     if (step.op == StepOp::copy || step.op == StepOp::fill) step.writes_state = touch(i.dst, true);
     if (step.op != StepOp::launch) continue;
     const BufferParam* params = plan.params.data() + plan.kernels[i.kernel].first_param;
@@ -109,11 +113,16 @@ void find_states(Program* program) {
 
 std::string no_graph_reason(const Program& program) {
   size_t num_branches = 0, num_loops = 0;
+  const size_t num_reads = program.plan.reads.size();
   for (const Instr& i : program.plan.instrs) {
     num_branches += i.op == InstrOp::branch ? 1 : 0;
     num_loops += i.op == InstrOp::loop ? 1 : 0;
   }
-  if (num_branches + num_loops == 0) return "";
+  if (num_branches + num_loops + num_reads == 0) return "";
+  if (num_branches + num_loops == 0) {
+    return "its plan reads " + std::to_string(num_reads) + (num_reads == 1 ? " size" : " sizes") +
+           " that launches before compute";
+  }
   return "its plan has " + std::to_string(num_branches) + " if and " + std::to_string(num_loops) +
          " while: the host reads their conditions between launches";
 }

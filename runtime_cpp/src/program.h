@@ -14,6 +14,7 @@ enum class StepOp : uint8_t {
   fill,
   test,  // go to `target` unless the condition holds
   jump,  // go to `target`
+  read,  // a symbol takes a value
 };
 
 struct Step {

@@ -38,7 +38,6 @@ Session::Session(std::shared_ptr<const Model> model, SessionConfig config, std::
     for (size_t k = 0; k < plan.outputs.size(); ++k) {
       entry.own[k].dims.resize(2 * plan.values[plan.outputs[k]].ndim + 1);
     }
-    entry.syms.resize(plan.syms.size());
     entry.recordable = config_.graphs && queue_->can_record() && no_graph_reason(program).empty();
   }
 }
@@ -159,11 +158,14 @@ Status Session::start(const char* entry, const ht_tensor* inputs, size_t num_inp
   for (size_t i = 0; i < num_inputs; ++i) HT_RETURN_IF_ERROR(check_form(input_port(*call, i), inputs[i], device_));
   call->own_on_host = own_on_host(*call);
   EntryState& state = entries_[call->entry];
-  for (size_t s = 0; s < plan.syms.size(); ++s) {
+  state.syms.resize(plan.num_input_syms);
+  for (size_t s = 0; s < plan.num_input_syms; ++s) {
     const PlanSym& sym = plan.syms[s];
     HT_RETURN_IF_ERROR(read_sym(sym, input_port(*call, sym.input), inputs[sym.input], queue_.get(), &state.syms[s]));
   }
-  return find_binding(call);
+  HT_RETURN_IF_ERROR(find_binding(call));
+  call->first = call->binding;
+  return Status();
 }
 
 Status Session::find_binding(Call* call) {
@@ -179,9 +181,9 @@ Status Session::find_binding(Call* call) {
   std::unique_ptr<Binding> binding;
   HT_RETURN_IF_ERROR(Binding::create(program, state.syms, &binding));
   HT_RETURN_IF_ERROR(check_inputs(*call, *binding));
-  HT_RETURN_IF_ERROR(check_guards(program, state.syms.data(), binding->exprs()));
+  HT_RETURN_IF_ERROR(check_guards(program, state.syms, binding->exprs()));
   HT_RETURN_IF_ERROR(binding->prepare(queue_.get(), call->entry));
-  if (state.bindings.size() >= config_.max_cached_shapes) evict(&state);
+  if (state.bindings.size() >= config_.max_cached_shapes) evict(&state, call->first);
   binding->last_used = ++tick_;
   call->binding = binding.get();
   state.bindings.push_back(std::move(binding));
@@ -197,19 +199,58 @@ Status Session::check_inputs(const Call& call, const Binding& binding) const {
   return Status();
 }
 
-void Session::evict(EntryState* entry) {
-  size_t oldest = 0;
-  for (size_t i = 1; i < entry->bindings.size(); ++i) {
-    if (entry->bindings[i]->last_used < entry->bindings[oldest]->last_used) oldest = i;
+// One more size is known: from here on the call's binding has it. Memory and pointers of what has been written stay.
+Status Session::rebind(Call* call, int64_t size) {
+  Binding* before = call->binding;
+  const Plan& plan = model_->programs()[call->entry].plan;
+  EntryState& state = entries_[call->entry];
+  std::vector<void*> inputs, outputs;
+  std::vector<bool> has_place;
+  for (const uint32_t v : plan.inputs) inputs.push_back(before->value(v));
+  for (const uint32_t v : plan.outputs) {
+    outputs.push_back(before->value(v));
+    has_place.push_back(before->nbytes(v) >= 0);
   }
+  const int64_t kept_nbytes = before->arena_nbytes();
+  state.syms.push_back(size);
+  HT_RETURN_IF_ERROR(find_binding(call));  // which may have dropped the binding before
+  HT_RETURN_IF_ERROR(ensure_memory(*call, kept_nbytes));
+  for (size_t i = 0; i < inputs.size(); ++i) call->binding->set_input(i, inputs[i]);
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (has_place[i]) call->binding->set_output(i, outputs[i]);
+  }
+  HT_RETURN_IF_ERROR(set_outputs(*call, has_place));
+  return call->binding->patch_slots();
+}
+
+// The binding that was not used for longest makes room, other than `kept`.
+void Session::evict(EntryState* entry, const Binding* kept) {
+  size_t oldest = entry->bindings.size();
+  for (size_t i = 0; i < entry->bindings.size(); ++i) {
+    if (entry->bindings[i].get() == kept) continue;
+    if (oldest == entry->bindings.size() || entry->bindings[i]->last_used < entry->bindings[oldest]->last_used)
+      oldest = i;
+  }
+  if (oldest == entry->bindings.size()) return;
   entry->bindings.erase(entry->bindings.begin() + static_cast<std::ptrdiff_t>(oldest));
 }
 
-Status Session::ensure_memory(const Call& call) {
+// Room for `nbytes`, the first `kept_nbytes` of which stay as they are.
+Status Session::grow_arena(int64_t nbytes, int64_t kept_nbytes) {
+  if (kept_nbytes == 0 || nbytes <= arena_.capacity) return memory_.grow(&arena_, nbytes, "the arena");
+  Block larger;
+  HT_RETURN_IF_ERROR(memory_.grow(&larger, nbytes, "the arena"));
+  Status copied = queue_->copy(larger.data, arena_.data, kept_nbytes);
+  std::swap(arena_, larger);
+  memory_.release(&larger);
+  return copied;
+}
+
+Status Session::ensure_memory(const Call& call, int64_t kept_nbytes) {
   Binding& binding = *call.binding;
   const void* arena_before = arena_.data;
   const void* workspace_before = workspace_.data;
-  Status grown = memory_.grow(&arena_, binding.arena_nbytes(), "the arena");
+  Status grown = grow_arena(binding.arena_nbytes(), kept_nbytes);
   if (grown.ok()) grown = memory_.grow(&workspace_, binding.workspace_nbytes(), "the workspace");
   if (arena_.data != arena_before || workspace_.data != workspace_before) ++generation_;
   if (!grown.ok()) return grown;
@@ -227,9 +268,9 @@ bool Session::is_own(const Call& call, size_t i) const {
   return out.data == nullptr || (out.data == own.data && out.shape == own.dims.data());
 }
 
-// An output shares no byte with an input or an earlier output. The session's own buffers count with all they hold, also
-// before they grow: an input that lies there is the result of an earlier run.
-Status Session::check_apart(const Call& call, size_t output) {
+// An output shares no byte with an input or an earlier output, or one that had its place before. The session's own
+// buffers count with all they hold, also before they grow: an input that lies there is the result of an earlier run.
+Status Session::check_apart(const Call& call, size_t output, const std::vector<bool>& has_place) {
   const auto range = [&](size_t i, uint64_t* at, uint64_t* nbytes) {
     const bool mine = is_own(call, i);
     const Block& own = *own_block(call, i);
@@ -247,7 +288,8 @@ Status Session::check_apart(const Call& call, size_t output) {
                  entry.name, entry.inputs[i].name,
                  is_own(call, output) ? ": copy what an earlier run returned, or give outputs of your own" : "");
   }
-  for (size_t i = 0; i < output; ++i) {
+  for (size_t i = 0; i < entry.outputs.size(); ++i) {
+    if (i == output || (i > output && !has_place[i]) || call.binding->output(i).nbytes < 0) continue;
     uint64_t other = 0, other_nbytes = 0;
     range(i, &other, &other_nbytes);
     if (!ranges_overlap(at, nbytes, other, other_nbytes)) continue;
@@ -335,12 +377,12 @@ Status Session::run(const char* entry, const ht_tensor* inputs, size_t num_input
   HT_RETURN_IF_ERROR(start(entry, inputs, num_inputs, outputs, num_outputs, &call));
   HT_RETURN_IF_ERROR(check_states(call));
   HT_RETURN_IF_ERROR(ensure_memory(call));
-  HT_RETURN_IF_ERROR(set_outputs(call));
+  HT_RETURN_IF_ERROR(set_outputs(call, std::vector<bool>(num_outputs)));
   HT_RETURN_IF_ERROR(set_inputs(call));
   HT_RETURN_IF_ERROR(call.binding->patch_slots());
   bool wait = false;
   Unfinished unfinished(this, call);
-  Status status = execute(call, &unfinished.wrote_states);
+  Status status = execute(&call, &unfinished.wrote_states);
   if (status.ok()) status = deliver(call, &wait);
   if (!status.ok()) return break_off(std::move(status));
   if (unfinished.wrote_states) mark_states(call, &unsettled_);

@@ -73,7 +73,8 @@ class Session {
     const ht_tensor* inputs = nullptr;
     ht_tensor* outputs = nullptr;
     Binding* binding = nullptr;
-    bool own_on_host = false;  // outputs of the session's own are copied to the host
+    const Binding* first = nullptr;  // what ht_session_bind gave shapes of, which stay while the call goes on
+    bool own_on_host = false;        // outputs of the session's own are copied to the host
   };
 
   Session(std::shared_ptr<const Model> model, SessionConfig config, std::unique_ptr<Queue> queue);
@@ -81,25 +82,28 @@ class Session {
   Status start(const char* entry, const ht_tensor* inputs, size_t num_inputs, ht_tensor* outputs, size_t num_outputs,
                Call* call);
   Status find_binding(Call* call);
+  class NewSizes;
+  Status rebind(Call* call, int64_t size);
   Status check_inputs(const Call& call, const Binding& binding) const;
-  void evict(EntryState* entry);
-  Status ensure_memory(const Call& call);
+  void evict(EntryState* entry, const Binding* kept);
+  Status ensure_memory(const Call& call, int64_t kept_nbytes = 0);
+  Status grow_arena(int64_t nbytes, int64_t kept_nbytes);
   bool is_own(const Call& call, size_t output) const;
   // session_io.cpp
   bool takes(const ht_tensor& tensor) const;
   bool own_on_host(const Call& call) const;
   Block* own_block(const Call& call, size_t output);
   Status set_inputs(const Call& call);
-  Status set_outputs(const Call& call);
+  Status set_outputs(const Call& call, const std::vector<bool>& has_place);
   Status set_output(const Call& call, size_t output);
-  Status execute(const Call& call, bool* wrote_states);
+  Status execute(Call* call, bool* wrote_states);
   Status record(const Call& call, Replay* replay);
   Replay* find_replay(Binding* binding, bool* fresh);
   Status deliver(const Call& call, bool* wait);
   Status break_off(Status status);
   Status finish(const Call& call, bool wait);
   Status report(Status status, const Fault& fault) const;
-  Status check_apart(const Call& call, size_t output);
+  Status check_apart(const Call& call, size_t output, const std::vector<bool>& has_place);
   void fill_form(const Value& value, bool on_host, ht_tensor* out) const;
   void return_own(const Call& call, size_t output);
   Status check_states(const Call& call) const;

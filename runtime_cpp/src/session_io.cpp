@@ -46,19 +46,29 @@ Status Session::set_inputs(const Call& call) {
   return Status();
 }
 
-// Checks the caller's buffers, makes room for the session's own, and hands both to the binding.
-Status Session::set_outputs(const Call& call) {
-  const size_t num_outputs = entries_[call.entry].outputs.size();
+// Checks the caller's buffers, makes room for the session's own, and hands both to the binding; but of outputs whose sizes
+// the run has yet to read, and of those that have a place already.
+Status Session::set_outputs(const Call& call, const std::vector<bool>& has_place) {
+  EntryState& entry = entries_[call.entry];
+  const size_t num_outputs = entry.outputs.size();
   for (size_t i = 0; i < num_outputs; ++i) {
+    if (has_place[i]) continue;
     const BoundPort& bound = call.binding->output(i);
+    if (bound.nbytes < 0) {
+      HT_RETURN_IF_ERROR(check_unsized(output_port(call, i), is_own(call, i)));
+      entry.destinations[i] = nullptr;
+      continue;
+    }
     if (!is_own(call, i)) {
       const Port port = output_port(call, i);
       HT_RETURN_IF_ERROR(check_form(port, call.outputs[i], device_));
       HT_RETURN_IF_ERROR(check_sizes(port, call.outputs[i], bound.shape, bound.strides));
     }
-    HT_RETURN_IF_ERROR(check_apart(call, i));
+    HT_RETURN_IF_ERROR(check_apart(call, i, has_place));
   }
-  for (size_t i = 0; i < num_outputs; ++i) HT_RETURN_IF_ERROR(set_output(call, i));
+  for (size_t i = 0; i < num_outputs; ++i) {
+    if (!has_place[i] && call.binding->output(i).nbytes >= 0) HT_RETURN_IF_ERROR(set_output(call, i));
+  }
   return Status();
 }
 
@@ -107,16 +117,32 @@ Replay* Session::find_replay(Binding* binding, bool* fresh) {
   return found;
 }
 
-Status Session::execute(const Call& call, bool* wrote_states) {
+class Session::NewSizes : public Sizes {
+ public:
+  NewSizes(Session* session, Call* call) : session_(session), call_(call) {}
+  Status read(int64_t value, const Binding** binding) override {
+    HT_RETURN_IF_ERROR(session_->rebind(call_, value));
+    *binding = call_->binding;
+    return Status();
+  }
+
+ private:
+  Session* session_;
+  Call* call_;
+};
+
+Status Session::execute(Call* current, bool* wrote_states) {
+  const Call& call = *current;
   const Program& program = model_->programs()[call.entry];
+  NewSizes sizes(this, current);
   // What an observer is shown, and the error that it ends with, are of this run alone.
   if (observer_.call != nullptr && queue_->asynchronous()) HT_RETURN_IF_ERROR(synchronize());
   if (observer_.call != nullptr || !entries_[call.entry].recordable) {
-    return interpret(program, *call.binding, queue_.get(), observer_, wrote_states);
+    return interpret(program, *call.binding, queue_.get(), observer_, &sizes, wrote_states);
   }
   bool fresh = false;
   Replay* replay = find_replay(call.binding, &fresh);
-  if (fresh) return interpret(program, *call.binding, queue_.get(), observer_, wrote_states);
+  if (fresh) return interpret(program, *call.binding, queue_.get(), observer_, &sizes, wrote_states);
   if (replay->recording == nullptr) HT_RETURN_IF_ERROR(record(call, replay));
   *wrote_states = true;
   return in_context(replay->recording->replay(), "entry \"" + std::string(program.plan.entry) + "\"");
@@ -126,7 +152,7 @@ Status Session::record(const Call& call, Replay* replay) {
   const Program& program = model_->programs()[call.entry];
   HT_RETURN_IF_ERROR(queue_->begin_recording());
   bool wrote_states = false;  // nothing is run
-  Status status = interpret(program, *call.binding, queue_.get(), observer_, &wrote_states);
+  Status status = interpret(program, *call.binding, queue_.get(), observer_, nullptr, &wrote_states);
   Status ended = queue_->end_recording(status.ok(), &replay->recording);
   return status.ok() ? std::move(ended) : std::move(status);
 }

@@ -74,7 +74,7 @@ TEST_CASE("constants are computed at load, symbols at bind") {
   std::vector<int64_t> values = b.table.constants();
   const int64_t syms[] = {4};
   uint32_t node = 0;
-  REQUIRE(b.table.evaluate(syms, values.data(), &node) == ExprFault::none);
+  REQUIRE(b.table.evaluate(syms, 64, values.data(), &node) == ExprFault::none);
   CHECK(values[sum] == 22);
   CHECK(values[quotient] == 4);
   CHECK(values[rest] == 2);
@@ -110,10 +110,10 @@ TEST_CASE("overflow and bad divisors that depend on a size are found when it is 
   std::vector<int64_t> values = b.table.constants();
   uint32_t node = 0;
   int64_t syms[] = {int64_t{1} << 40};
-  CHECK(b.table.evaluate(syms, values.data(), &node) == ExprFault::overflow);
+  CHECK(b.table.evaluate(syms, 64, values.data(), &node) == ExprFault::overflow);
   CHECK(node == 1);
   syms[0] = 0;
-  CHECK(b.table.evaluate(syms, values.data(), &node) == ExprFault::divisor);
+  CHECK(b.table.evaluate(syms, 64, values.data(), &node) == ExprFault::divisor);
   CHECK(node == 3);
 }
 
@@ -131,7 +131,7 @@ TEST_CASE("bounds hold for every value: brute force over small ranges") {
             std::vector<int64_t> values = b.table.constants();
             const int64_t syms[] = {x, y};
             uint32_t node = 0;
-            REQUIRE(b.table.evaluate(syms, values.data(), &node) == ExprFault::none);
+            REQUIRE(b.table.evaluate(syms, 64, values.data(), &node) == ExprFault::none);
             CHECK(values[e] >= b.table.bounds(e).lo);
             CHECK(values[e] <= b.table.bounds(e).hi);
           }

@@ -20,6 +20,7 @@ from typing import Any
 import corpus_cuda
 import corpus_hip
 import corpus_libraries
+import corpus_reads
 import sample
 from manifest_edits import DELETE, MANIFEST_EDITS
 
@@ -484,7 +485,8 @@ def library_cases() -> Iterator[tuple[str, bytes]]:
 
 def cases() -> dict[str, bytes]:
     """Every bad bundle by name."""
-    parts = (container_cases, member_cases, manifest_cases, plan_cases, weights_cases, library_cases, user_kernel_cases)
+    written = (container_cases, member_cases, manifest_cases, plan_cases, weights_cases, library_cases)
+    parts = (*written, user_kernel_cases, corpus_reads.cases)
     out: dict[str, bytes] = {}
     for part in parts:
         for name, data in part():

@@ -10,6 +10,7 @@ from typing import Any
 import corpus
 import corpus_cuda
 import corpus_hip
+import corpus_reads
 import hostile_files
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -156,6 +157,7 @@ def test_both_readers_judge_changed_code_objects_alike(tmp_path: Path, changes: 
 
 WITH_PLAN: dict[str, Callable[..., bytes]] = {
     "cpu": corpus.with_plan,
+    "reads": corpus_reads.with_plan,
     "cuda": lambda edit: corpus.pack(corpus_cuda.with_plan(edit)),
     "hip": lambda edit: corpus.pack(corpus_hip.with_plan(edit)),
 }

@@ -50,6 +50,7 @@ TABLES = [
 """Suites of tables*.py that have all kinds between them, but for those below."""
 OTHERS = {
     "assert": ("tests/export/test_values.py", "torch._check"),
+    "read": ("tests/front/test_value_sizes.py", "nonzero"),
     "cond": ("tests/export/test_capture.py", "torch.cond"),
     "while": ("tests/export/test_capture.py", "while_loop"),
     "grouped_matmul": ("tests/triton/test_grouped.py", "grouped_mm"),
@@ -66,7 +67,7 @@ def test_every_kind_has_a_row() -> None:
     grammar = (graph.__doc__ or "").split("Op kinds")[1].split("`attrs` hold")[0]
     named = set(re.findall(r"\w+", " ".join(re.findall(r"(?m)^  ([a-z][a-z_, ]*?)(?:  | \[|\n)", grammar))))
     assert named - {"pointwise"} | set(SCALAR_OPS) == set(GRAPH_OPS)
-    assert set(KERNELS) | CONTROL == set(GRAPH_OPS)
+    assert set(KERNELS) | CONTROL | {"read"} == set(GRAPH_OPS)  # which gives the sizes of a run one more
     views = {kind for kind, row in GRAPH_OPS.items() if row.view is not View.NONE}
     assert views == set(INDEX_MAPS)
     for machine in (Cpu, Gpu):

@@ -442,7 +442,9 @@ def test_broken_layouts() -> None:
 
     def broken(text: str, **offsets: int) -> None:
         with pytest.raises(LayoutError, match=text):
-            verify_memory(items, MemoryPlan({**plan.offsets, **{k: const(v) for k, v in offsets.items()}}, const(4096)))
+            verify_memory(
+                items, MemoryPlan({**plan.offsets, **{k: const(v) for k, v in offsets.items()}}, (const(4096),))
+            )
 
     broken("a and b share bytes at 64, sizes {'n': 17}", a=0, b=64)
     broken("b at 32, 100 bytes of 4096, sizes {'n': 0}", b=32)
