@@ -10,16 +10,18 @@ from hardtack.codegen.backend import Backend, MachineCode, Rendered
 from hardtack.codegen.cache import KernelCache
 from hardtack.codegen.dump.folder import dump_folder, origins_of, write_dump
 from hardtack.codegen.ir.constants import ConstantData, ConstantStore, ModuleTensor
-from hardtack.codegen.ir.expr import int_value
+from hardtack.codegen.ir.expr import Expr, int_value
 from hardtack.codegen.ir.graph import Graph
 from hardtack.codegen.ir.group import Decision
 from hardtack.codegen.ir.kernel_code import KernelCode
 from hardtack.codegen.ir.loops import row_major_strides
 from hardtack.codegen.ir.plan import Plan
+from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import UnsupportedOp
 from hardtack.codegen.lower.custom import custom_ops, without_kernel
 from hardtack.codegen.package.content import (
     BundleContent,
+    ComplexPorts,
     EntryContent,
     StateContent,
     TargetContent,
@@ -42,7 +44,7 @@ NUMERICS = {"accumulate": "f32", "fp_contract": "off"}
 class Source:
     """One captured entry point: its graph, the pytrees of its call, and example sizes of its symbols.
     tuning: in the place of the backends' own, for several plans in one bundle. texts: of stages in front of the
-    graph, by name, for the dump."""
+    graph, by name, for the dump. complex: what callers see as complex numbers."""
 
     graph: Graph
     in_tree: Tree
@@ -50,6 +52,7 @@ class Source:
     hints: Mapping[str, int] = field(default_factory=dict)
     tuning: Tuning | None = None
     texts: Mapping[str, str] = field(default_factory=dict)
+    complex: ComplexPorts = field(default_factory=ComplexPorts)
 
 
 @dataclass(frozen=True)
@@ -221,13 +224,25 @@ def _entry(name: str, source: Source, plan: Plan) -> EntryContent:
     g = source.graph
     values = {v.name: v for v in plan.values}
     at_inputs = (values[i.name] for i in g.inputs)
-    inputs = tuple(TensorContent(v.name, v.dtype, v.shape, v.strides) for v in at_inputs)
+    inputs = tuple(
+        _complex_tensor(v.name, v.dtype, v.shape)
+        if v.name in source.complex.inputs
+        else TensorContent(v.name, v.dtype, v.shape, v.strides)
+        for v in at_inputs
+    )
     outputs = tuple(
-        TensorContent(out_name, g.types[v].dtype, g.types[v].shape, row_major_strides(g.types[v].shape))
-        for out_name, v in zip(g.output_names, g.outputs, strict=True)
+        _complex_tensor(out_name, t.dtype, t.shape)
+        if i in source.complex.outputs
+        else TensorContent(out_name, t.dtype, t.shape, row_major_strides(t.shape))
+        for i, (out_name, t) in enumerate(zip(g.output_names, (g.types[v] for v in g.outputs), strict=True))
     )
     syms = tuple(s.sym for s in g.syms)
     return EntryContent(name, syms, inputs, outputs, source.in_tree, source.out_tree)
+
+
+def _complex_tensor(name: str, dtype: DType, shape: tuple[Expr, ...]) -> TensorContent:
+    """An input or output, row-major, whose pairs are complex numbers for callers."""
+    return TensorContent(name, dtype, shape[:-1], row_major_strides(shape[:-1]), complex=True)
 
 
 def _constants(sources: Mapping[str, Source], compiled: Compiled, store: ConstantStore) -> dict[str, ConstantData]:
@@ -270,7 +285,9 @@ def _states(sources: Mapping[str, Source]) -> tuple[StateContent, ...]:
         for s in source.graph.states:
             t = source.graph.types[s.name]
             shape = tuple(int_value(n) or 0 for n in t.shape)
-            state = StateContent(s.name, t.dtype, shape, None if s.init is None else init_name(s.name))
+            pairs = s.name in source.complex.states
+            init = None if s.init is None else init_name(s.name)
+            state = StateContent(s.name, t.dtype, shape[:-1] if pairs else shape, init, pairs)
             if found.setdefault(s.name, state) != state:
                 raise ValueError(f"entry points disagree about the state {s.name!r}: {found[s.name]} and {state}")
     return tuple(found[n] for n in sorted(found))

@@ -9,13 +9,19 @@ from hardtack.codegen.ir import expr as ex
 from hardtack.codegen.ir.constants import NUMPY_DTYPE, ConstantStore
 from hardtack.codegen.ir.graph import TensorType
 from hardtack.codegen.ir.types import DType
-from hardtack.exporter.dtypes import TORCH_DTYPE, from_torch
+from hardtack.exporter.dtypes import TORCH_DTYPE, from_torch, part_dtype
 from hardtack.exporter.errors import InputSpecError
 
 
 def tensor_type(t: torch.Tensor) -> TensorType:
     """The TensorType of a real tensor."""
     return TensorType(from_torch(t.dtype), tuple(ex.const(int(s)) for s in t.shape))
+
+
+def parts_of(t: torch.Tensor) -> torch.Tensor:
+    """The real and imaginary parts of complex numbers as a last dimension of 2. Refusal for complex32."""
+    part_dtype(t.dtype)
+    return torch.view_as_real(t.detach().resolve_conj().resolve_neg())
 
 
 def store_tensor(store: ConstantStore, t: torch.Tensor) -> str:

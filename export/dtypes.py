@@ -34,6 +34,13 @@ E4M3_LAST = 464.0
 _FROM_TORCH = {t: d for d, t in TORCH_DTYPE.items()}
 
 
+def part_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of a complex one's parts; another as it is. Refusal for complex32, which eager hardly computes with."""
+    if dtype is torch.complex32:
+        raise Refusal("element type complex32 is not supported: complex64 is")
+    return dtype.to_real() if dtype.is_complex else dtype
+
+
 def from_torch(dtype: torch.dtype) -> DType:
     """The DType of a torch dtype. Refusal for one that Hardtack does not have (complex, quantised, uint64)."""
     found = _FROM_TORCH.get(dtype)

@@ -17,14 +17,15 @@ from hardtack.codegen.ir.constants import ConstantStore, Recipe
 from hardtack.codegen.ir.graph import Constant, Input, State, SymBinding, TensorType
 from hardtack.codegen.ir.types import DType
 from hardtack.exporter.capture.capture import WRAPPED
-from hardtack.exporter.constants import store_tensor, tensor_type
+from hardtack.exporter.constants import parts_of, store_tensor, tensor_type
 from hardtack.exporter.convert.builder import Builder
+from hardtack.exporter.convert.complex import of_pairs
 from hardtack.exporter.convert.table import ComplexValue, Value
-from hardtack.exporter.dtypes import from_torch
+from hardtack.exporter.dtypes import from_torch, part_dtype
 from hardtack.exporter.errors import InputSpecError, Refusal
 from hardtack.exporter.sizes.ranges import Declared
 from hardtack.exporter.sizes.shapes import LARGEST_INT, Sizes, new_symbol, sympy_of
-from hardtack.exporter.sizes.strides import contract_strides
+from hardtack.exporter.sizes.strides import contract_strides, row_major
 from hardtack.exporter.tree import Tree, const_leaf
 
 
@@ -38,6 +39,8 @@ class Interface:
     constants: list[Constant] = field(default_factory=list)
     states: dict[str, tuple[str, str]] = field(default_factory=dict)  # buffer name -> (value name, init key)
     env: dict[Node, Any] = field(default_factory=dict)
+    complex_inputs: set[str] = field(default_factory=set)  # value names, whose values have pairs
+    complex_states: set[str] = field(default_factory=set)
 
 
 def read_inputs(
@@ -173,13 +176,23 @@ def _user_input(out: Interface, spec: InputSpec, nodes: Mapping[str, Node], b: B
         out.env[node] = sizes.of(value)
         return
     try:
-        type_ = TensorType(from_torch(value.dtype), sizes.shape(value.shape))
-        strides = contract_strides(value, type_.shape)
+        pairs = value.is_complex()
+        part, shape = from_torch(part_dtype(value.dtype)), sizes.shape(value.shape)
+        type_ = TensorType(part, (*shape, ex.const(2)) if pairs else shape)
+        strides = row_major(type_.shape) if pairs else contract_strides(value, type_.shape)
     except Refusal as refusal:
         raise InputSpecError(f"input {spec.arg.name}: {refusal}") from refusal
     made = b.declare(spec.arg.name, type_)
     out.inputs.append(Input(made.name, strides))
-    out.env[node] = made
+    out.env[node] = _complex(b, made) if pairs else made
+    if pairs:
+        out.complex_inputs.add(made.name)
+
+
+def _complex(b: Builder, pairs: Value) -> ComplexValue:
+    """What an input or state holds whose elements are complex."""
+    b.label = f"{pairs.name}_parts"
+    return of_pairs(b, pairs)
 
 
 def _lifted(
@@ -202,20 +215,34 @@ def _lifted(
     content = lifted_tensor(ep, spec)
     if not node.users and target not in state_names:
         return
-    if content.is_complex():
-        out.env[node] = ComplexValue(*(_constant(out, b, store, f"{target}.{p}", getattr(content, p)) for p in _PARTS))
+    pairs = content.is_complex()
+    if pairs and target not in state_names:
+        out.env[node] = _complex_constant(out, b, store, target, content)
         return
     try:
-        key = store_tensor(store, content)
-        made: Value = b.declare(state_names.get(target, target), tensor_type(content))
+        plain = parts_of(content) if pairs else content
+        key = store_tensor(store, plain)
+        made: Value = b.declare(state_names.get(target, target), tensor_type(plain))
     except Refusal as refusal:
         raise InputSpecError(f"{target}: {refusal}", fix=f"convert {target} to a supported element type") from refusal
-    out.env[node] = made
+    out.env[node] = _complex(b, made) if pairs else made
     if target in state_names:
         out.states[target] = (made.name, key)
+        out.complex_states.update({made.name} if pairs else ())
     else:
         named = spec.kind in (InputKind.PARAMETER, InputKind.BUFFER)
         out.constants.append(Constant(made.name, key, (target,) if named else (), Recipe(target) if named else None))
+
+
+def _complex_constant(
+    out: Interface, b: Builder, store: ConstantStore, target: str, content: torch.Tensor
+) -> ComplexValue:
+    """A complex tensor that no run changes: a constant for each part."""
+    try:
+        parts = parts_of(content)
+    except Refusal as refusal:
+        raise InputSpecError(f"{target}: {refusal}", fix=f"convert {target} to a supported element type") from refusal
+    return ComplexValue(*(_constant(out, b, store, f"{target}.{p}", parts[..., i]) for i, p in enumerate(_PARTS)))
 
 
 _PARTS = ("real", "imag")

@@ -15,14 +15,16 @@ from hardtack.codegen.ir.expr_walk import free_syms
 from hardtack.codegen.ir.graph import Graph, Guard, SymBinding
 from hardtack.codegen.ir.graph_verify import verify_graph
 from hardtack.codegen.ir.types import DType
+from hardtack.codegen.package.content import ComplexPorts
 from hardtack.exporter.aliases import CHANGES
 from hardtack.exporter.capture.capture import Captured
 from hardtack.exporter.capture.conditions import fixing_line, program_guards, without_implied
 from hardtack.exporter.convert.builder import Builder
+from hardtack.exporter.convert.complex import pairs_of
 from hardtack.exporter.convert.table import ComplexValue, Value
 from hardtack.exporter.convert.walk import Failure, Walk, raise_failures
 from hardtack.exporter.decompose.user_decompositions import check_called
-from hardtack.exporter.errors import InputSpecError, MutationError, RangeError
+from hardtack.exporter.errors import MutationError, RangeError
 from hardtack.exporter.extensions import Extensions
 from hardtack.exporter.interface import Interface, add_made, plain_name, read_inputs, states_of
 from hardtack.exporter.origin import source_of
@@ -40,12 +42,13 @@ from hardtack.exporter.tree import Tree, const_leaf, describe, leaf_names
 @dataclass(frozen=True)
 class EntryGraph:
     """One entry point. in_tree describes (args, kwargs), out_tree what forward returns; see tree.py. texts: what each
-    of the users' passes left (rewrite/user_passes.py)."""
+    of the users' passes left (rewrite/user_passes.py). complex: what callers see as complex numbers."""
 
     graph: Graph
     in_tree: Tree
     out_tree: Tree
     texts: Mapping[str, str] = field(default_factory=dict)
+    complex: ComplexPorts = field(default_factory=ComplexPorts)
 
 
 def changed_buffers(ep: ExportedProgram) -> frozenset[str]:
@@ -103,7 +106,7 @@ def _convert(
     for what in ("lowering", "kernel"):
         check_called(captured.source, extensions, what)
     add_made(face, b, store)
-    values, out_tree, finals = _outputs(ep, walk, face)
+    values, out_tree, finals, complex_outputs = _outputs(ep, walk, face)
     bindings = (*face.syms, *(SymBinding(s, None, None) for s in b.reads))
     graph = Graph(
         name=name,
@@ -117,7 +120,8 @@ def _convert(
         guards=_guards(captured, sizes, b, bindings),
         types=dict(b.types),
     )
-    return EntryGraph(graph, _in_tree(ep, face), out_tree)
+    ports = ComplexPorts(frozenset(face.complex_inputs), complex_outputs, frozenset(face.complex_states))
+    return EntryGraph(graph, _in_tree(ep, face), out_tree, complex=ports)
 
 
 def _in_tree(ep: ExportedProgram, face: Interface) -> Tree:
@@ -182,16 +186,22 @@ def _fixed_size(size: Any) -> int | None:
     return size if isinstance(size, int) else None
 
 
-def _outputs(ep: ExportedProgram, walk: Walk, face: Interface) -> tuple[list[Value], Tree, dict[str, str]]:
-    """The output values, the output tree, and the value that each changed buffer takes."""
+def _outputs(
+    ep: ExportedProgram, walk: Walk, face: Interface
+) -> tuple[list[Value], Tree, dict[str, str], frozenset[int]]:
+    """The output values, the output tree, the value that each changed buffer takes, and which outputs are complex."""
     output = next(n for n in ep.graph.nodes if n.op == "output")
     values: list[Value] = []
     leaves: list[Tree] = []
     finals: dict[str, str] = {}
+    pairs: set[int] = set()
     for spec, arg in zip(ep.graph_signature.output_specs, output.args[0], strict=True):
         value = walk.operand(arg)
         if isinstance(value, ComplexValue):
-            raise InputSpecError(f"output {spec.arg.name} is complex", fix="return torch.view_as_real of it")
+            walk.builder.label = f"{spec.arg.name}_parts"
+            value = pairs_of(walk.builder, value)
+            if spec.kind not in CHANGES:
+                pairs.add(len(values))
         if spec.kind in CHANGES:
             target = plain_name(str(spec.target))
             # the state's own form of sizes that a guard makes equal
@@ -206,7 +216,7 @@ def _outputs(ep: ExportedProgram, walk: Walk, face: Interface) -> tuple[list[Val
             values.append(value if isinstance(value, Value) else _size_output(walk, value))
     spec_tree = ep.call_spec.out_spec
     assert spec_tree is not None
-    return values, describe(spec_tree, leaves, "outputs"), finals
+    return values, describe(spec_tree, leaves, "outputs"), finals, frozenset(pairs)
 
 
 def _size_output(walk: Walk, size: Any) -> Value:

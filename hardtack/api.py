@@ -278,7 +278,7 @@ def sources_of(exported: Exported, module: Any, args: Any, kwargs: Any) -> dict[
         if isinstance(one, ExportedProgram):
             given, named = one.example_inputs or ((), {})
         hints = size_hints(entry, given or (), named or {})
-        out[name] = Source(entry.graph, entry.in_tree, entry.out_tree, hints, texts=entry.texts)
+        out[name] = Source(entry.graph, entry.in_tree, entry.out_tree, hints, texts=entry.texts, complex=entry.complex)
     return out
 
 

@@ -22,6 +22,7 @@ user's source file, line, source_op, module, source."""
 NUMPY_DTYPE = {
     "f32": "f4", "f64": "f8", "f16": "f2", "bf16": "u2", "i8": "i1", "i16": "i2", "i32": "i4", "i64": "i8", "u8": "u1",
     "u16": "u2", "u32": "u4", "f8e4m3fn": "u1", "f8e5m2": "u1", "f8e8m0fnu": "u1", "bool": "?",
+    "c64": "c8", "c128": "c16",
 }  # fmt: skip
 """The numpy dtype of a Hardtack dtype; numpy has no bfloat16 and no float8, so their bits."""
 

@@ -5,6 +5,7 @@
 
 `bool` is stored as one byte, 0 or 1. The floats of 8 bits are only stored: registers, literals and numpy have their
 bits, and nothing but conversions reads these as numbers. The names are the ones written into plans and manifests.
+Complex numbers are of interfaces only, `COMPLEX`: values have their two parts as a last dimension of 2.
 """
 
 from __future__ import annotations
@@ -117,6 +118,8 @@ INT_RANGE: dict[DType, tuple[int, int]] = {
     d: (int(np.iinfo(_INFO[d].numpy).min), int(np.iinfo(_INFO[d].numpy).max)) for d in DType if d.is_int
 }
 """Smallest and largest value of each integer type."""
+COMPLEX: dict[DType, str] = {DType.F32: "c64", DType.F64: "c128"}
+"""Type of a part -> the type of complex numbers as manifests name it."""
 HALF = (DType.F16, DType.BF16)
 BYTES = (DType.I8, DType.F8E4M3, DType.F8E5M2)
 """Whose products GPUs' tensor cores take, with K innermost in both operands."""

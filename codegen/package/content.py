@@ -25,12 +25,24 @@ Tree = Mapping[str, object]
 
 @dataclass(frozen=True)
 class TensorContent:
-    """An input or output; `strides` in elements."""
+    """An input or output; `strides` in elements. complex: elements are complex numbers of parts of this dtype, which
+    plans have as a last dimension of 2, and shape and strides have not."""
 
     name: str
     dtype: DType
     shape: tuple[Expr, ...]
     strides: tuple[Expr, ...]
+    complex: bool = False
+
+
+@dataclass(frozen=True)
+class ComplexPorts:
+    """What of an entry point is complex for its callers, where the graph has pairs: inputs and states by name, outputs
+    by number."""
+
+    inputs: frozenset[str] = frozenset()
+    outputs: frozenset[int] = frozenset()
+    states: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -67,12 +79,14 @@ class TargetContent:
 
 @dataclass(frozen=True)
 class StateContent:
-    """A state that sessions keep. `init`: the name of the constant it starts from, or None for zeros."""
+    """A state that sessions keep. `init`: the name of the constant it starts from, or None for zeros. complex: as of a
+    TensorContent; the constant has the parts as a last dimension."""
 
     name: str
     dtype: DType
     shape: tuple[int, ...]
     init: str | None
+    complex: bool = False
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from hardtack.codegen.ir.constants import Recipe, View
 from hardtack.codegen.ir.expr import Const, Expr, to_text
-from hardtack.codegen.ir.types import DType
+from hardtack.codegen.ir.types import COMPLEX, DType
 from hardtack.codegen.package import canonical
 from hardtack.codegen.package.content import (
     BundleContent,
@@ -20,11 +20,14 @@ from hardtack.codegen.package.content import (
 )
 
 FORMATS = (1, 2, 3, 4)
-"""Those that are read. A bundle has the lowest that holds its element types, users' kernels and reads of sizes."""
+"""Those that are read. A bundle has the lowest that holds its element types, users' kernels, reads of sizes and complex
+numbers."""
 USER_KERNELS_SINCE = 3
 """The first format that has users' kernels."""
 READS_SINCE = 4
 """The first format whose plans read sizes during a run."""
+COMPLEX_SINCE = 4
+"""The first format that has complex numbers."""
 WEIGHTS = "weights.safetensors"
 Dim = int | str
 """A size or stride: a number, or an expression over the entry's symbols as text."""
@@ -32,12 +35,30 @@ Dim = int | str
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """An input or output of an entry point; `strides` in elements."""
+    """An input or output of an entry point; `strides` in elements. complex: elements are complex numbers, and dtype is
+    that of their parts."""
 
     name: str
     dtype: DType
     shape: tuple[Dim, ...]
     strides: tuple[Dim, ...]
+    complex: bool = False
+
+    @property
+    def type_name(self) -> str:
+        """The element type as the manifest names it."""
+        return _type_name(self.dtype, self.complex)
+
+    def stored(self) -> TensorSpec:
+        """As plans have it: of complex numbers the parts, as a last dimension of 2."""
+        if not self.complex:
+            return self
+        strides = tuple(2 * s if isinstance(s, int) else f"2*({s})" for s in self.strides)
+        return TensorSpec(self.name, self.dtype, (*self.shape, 2), (*strides, 1))
+
+
+def _type_name(dtype: DType, is_complex: bool) -> str:
+    return COMPLEX[dtype] if is_complex else dtype.value
 
 
 def row_major_problem(output: str, shape: Sequence[int | None], strides: Sequence[int | None]) -> str:
@@ -93,10 +114,22 @@ class TargetSpec:
 
 @dataclass(frozen=True)
 class StateSpec:
+    """A state. complex: as of a TensorSpec."""
+
     name: str
     dtype: DType
     shape: tuple[int, ...]
     init: str | None
+    complex: bool = False
+
+    @property
+    def type_name(self) -> str:
+        """The element type as the manifest names it."""
+        return _type_name(self.dtype, self.complex)
+
+    def stored(self) -> StateSpec:
+        """As plans have it: of complex numbers the parts, as a last dimension of 2."""
+        return StateSpec(self.name, self.dtype, (*self.shape, 2), self.init) if self.complex else self
 
 
 @dataclass(frozen=True)
@@ -192,7 +225,7 @@ def from_content(
         numerics=dict(content.numerics),
         targets=tuple(TargetSpec(t.name, t.device, t.requires, t.library_member) for t in content.targets),
         entries=tuple(_entry_spec(e, names) for e in content.entries),
-        states=tuple(StateSpec(s.name, s.dtype, s.shape, s.init) for s in content.states),
+        states=tuple(StateSpec(s.name, s.dtype, s.shape, s.init, s.complex) for s in content.states),
         constants=tuple(
             ConstantSpec(name, c.dtype, c.array.shape, file, tensors[name], content.recipes.get(name, ()))
             for name, c in sorted(constants.items())
@@ -208,10 +241,15 @@ def from_content(
 
 def _format(content: BundleContent) -> int:
     """The lowest format that has every element type of `content`: each that a session meets is that of a plan's value.
-    A tensor of the module that nothing reads any more has its own. Users' kernels have one, too, and reads of sizes.
+    A tensor of the module that nothing reads any more has its own. Users' kernels, reads of sizes and complex numbers
+    have one, too.
     """
     if any(s.input is None for plan in content.plans.values() for s in plan.syms):
         return READS_SINCE
+    if any(t.complex for e in content.entries for t in (*e.inputs, *e.outputs)) or any(
+        s.complex for s in content.states
+    ):
+        return COMPLEX_SINCE
     if content.user_kernels:
         return USER_KERNELS_SINCE
     found = {v.dtype for plan in content.plans.values() for v in plan.values}
@@ -233,7 +271,7 @@ def _entry_spec(entry: EntryContent, targets: Sequence[str]) -> EntrySpec:
 
 
 def _tensor_spec(t: TensorContent) -> TensorSpec:
-    return TensorSpec(t.name, t.dtype, tuple(map(_dim, t.shape)), tuple(map(_dim, t.strides)))
+    return TensorSpec(t.name, t.dtype, tuple(map(_dim, t.shape)), tuple(map(_dim, t.strides)), t.complex)
 
 
 def _dim(e: Expr) -> Dim:
@@ -269,7 +307,7 @@ def document(m: Manifest) -> dict[str, object]:
             {"name": t.name, "device": t.device, "requires": list(t.requires), "library": t.library} for t in m.targets
         ],
         "entries": [_entry_document(e) for e in m.entries],
-        "states": [{"name": s.name, "dtype": s.dtype.value, "shape": list(s.shape), "init": s.init} for s in m.states],
+        "states": [{"name": s.name, "dtype": s.type_name, "shape": list(s.shape), "init": s.init} for s in m.states],
         "constants": [
             {
                 "name": c.name,
@@ -317,7 +355,7 @@ def _view_document(v: View) -> dict[str, object]:
 def _entry_document(e: EntrySpec) -> dict[str, object]:
     def tensors(specs: Sequence[TensorSpec]) -> list[dict[str, object]]:
         return [
-            {"name": t.name, "dtype": t.dtype.value, "shape": list(t.shape), "strides": list(t.strides)} for t in specs
+            {"name": t.name, "dtype": t.type_name, "shape": list(t.shape), "strides": list(t.strides)} for t in specs
         ]
 
     return {

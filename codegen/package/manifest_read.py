@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NoReturn
 
-from hardtack.codegen.ir.types import DType
+from hardtack.codegen.ir.types import COMPLEX, DType
 from hardtack.codegen.package import canonical
 from hardtack.codegen.package.canonical import INT64_MAX, Fields, check_int, check_text, kind_of
 from hardtack.codegen.package.content import Tree, UserKernelContent
 from hardtack.codegen.package.errors import LoadError
 from hardtack.codegen.package.manifest import (
+    COMPLEX_SINCE,
     FORMATS,
     USER_KERNELS_SINCE,
     ConstantSpec,
@@ -33,6 +34,8 @@ from hardtack.codegen.package.trust import is_model_name
 
 WHERE = "manifest.json"
 _DTYPES = tuple(d.value for d in DType)
+_PARTS = {name: part for part, name in COMPLEX.items()}
+"""Complex type -> the type of its parts."""
 _MAX_SIZE = 2**48
 _MAX_RANK = 64
 _NAME = re.compile(r"[A-Za-z0-9._:-]+\Z")
@@ -126,9 +129,16 @@ def _tensor(f: Fields) -> TensorSpec:
         f.refuse(f"has {len(shape)} dimensions; at most {_MAX_RANK} are known", "shape")
     if len(strides) != len(shape):
         f.refuse(f"has {len(strides)} strides for {len(shape)} dimensions")
-    tensor = TensorSpec(f.text("name"), DType(f.choice("dtype", _DTYPES)), shape, strides)
+    dtype, is_complex = _port_dtype(f)
+    tensor = TensorSpec(f.text("name"), dtype, shape, strides, is_complex)
     f.done()
     return tensor
+
+
+def _port_dtype(f: Fields) -> tuple[DType, bool]:
+    """The type of an input, output or state: of complex numbers that of their parts, and True."""
+    name = f.choice("dtype", (*_DTYPES, *_PARTS))
+    return (_PARTS[name], True) if name in _PARTS else (DType(name), False)
 
 
 def _dim(value: object, where: str, path: str) -> Dim:
@@ -145,8 +155,8 @@ def _shape(f: Fields) -> tuple[int, ...]:
 
 
 def _state(f: Fields) -> StateSpec:
-    dtype = DType(f.choice("dtype", _DTYPES))
-    state = StateSpec(f.text("name"), dtype, _shape(f), f.optional_text("init"))
+    dtype, is_complex = _port_dtype(f)
+    state = StateSpec(f.text("name"), dtype, _shape(f), f.optional_text("init"), is_complex)
     f.done()
     return state
 
@@ -283,6 +293,10 @@ def _check_dtypes(m: Manifest) -> None:
     for row in rows + [t for e in m.entries for t in (*e.inputs, *e.outputs)]:
         if row.dtype.since > m.format:
             _refuse(f"{row.name!r} is {row.dtype}, which came with format {row.dtype.since}; its own is {m.format}")
+    ports: list[StateSpec | TensorSpec] = [*m.states, *(t for e in m.entries for t in (*e.inputs, *e.outputs))]
+    for port in ports:
+        if port.complex and m.format < COMPLEX_SINCE:
+            _refuse(f"{port.name!r} is {port.type_name}, which came with format {COMPLEX_SINCE}; its own is {m.format}")
 
 
 def _check_references(m: Manifest) -> None:
@@ -331,7 +345,7 @@ def _check_links(m: Manifest, members: set[str]) -> None:
         init = by_name.get(s.init) if s.init is not None else None
         if s.init is not None and init is None:
             _refuse(f"state {s.name!r} starts from constant {s.init!r}, which does not exist")
-        if init is not None and (init.dtype, init.shape) != (s.dtype, s.shape):
+        if init is not None and (init.dtype, init.shape) != (s.dtype, s.stored().shape):
             _refuse(f"state {s.name!r} and its constant {s.init!r} differ in dtype or shape")
     check_recipes(m.constants, m.parameters)
     _check_members(m, members, lambda problem: _refuse(problem))

@@ -274,7 +274,7 @@ def _check_contract(p: Proof, entry: EntrySpec) -> None:
                 raise p.refuse(f"{kind} {i} is value {value.name!r}, whose storage is not [{kind!r}, {i}]")
             if kind == "input" and value.name != spec.name:
                 raise p.refuse(f"input {i} is named {value.name!r}; the manifest says {spec.name!r}")
-            _check_same(p, f"{kind} {spec.name!r}", value, spec)
+            _check_same(p, f"{kind} {spec.name!r}", value, spec.stored())
         owners = [v.name for v in p.plan.values if v.storage == kind]
         if len(owners) != len(listed):
             raise p.refuse(f"{len(owners)} values are stored in the {len(listed)} {kind}s")
@@ -326,6 +326,8 @@ def _check_stored(p: Proof, manifest: Manifest) -> None:
         spec = (constants if v.storage == "constant" else states).get(str(v.at))
         if spec is None:
             raise p.refuse(f"value {v.name!r} is stored in {v.storage} {v.at!r}, which the manifest lacks")
+        if isinstance(spec, StateSpec):
+            spec = spec.stored()
         shape, strides = p.constants(v.shape), p.constants(v.strides)
         if shape is None or strides is None:
             raise p.refuse(f"value {v.name!r} is stored in a {v.storage}, but its shape depends on the inputs")

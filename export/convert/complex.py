@@ -1,27 +1,21 @@
-"""Complex numbers as pairs of real tensors, and Fourier transforms as products with constant matrices.
+"""Complex numbers as pairs of real tensors.
 
-A complex tensor never reaches the Graph: it is a ComplexValue while a program is converted. Ops that treat both
+A complex tensor never reaches the Graph: it is a ComplexValue while a program is converted, and of inputs, outputs and
+states the Graph has the parts as a last dimension of 2 (ADR 0067). Ops that treat both
 parts alike (views, sums) run once for each part; the rest have a row in COMPLEX.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import torch
-
-from hardtack.codegen.ir.expr import as_expr, floordiv, int_value
 from hardtack.codegen.ir.types import DType
 from hardtack.exporter.convert.builder import Builder
 from hardtack.exporter.convert.linalg import product
-from hardtack.exporter.convert.table import CONVERTERS, ComplexValue, Size, Value, converts
-from hardtack.exporter.dtypes import TORCH_DTYPE
+from hardtack.exporter.convert.table import CONVERTERS, ComplexValue, Value, converts
 from hardtack.exporter.errors import Refusal
-
-_LARGEST_TRANSFORM = 4096
 
 _BOTH = """
     view.default reshape.default _unsafe_view.default unsqueeze.default squeeze.default squeeze.dim
@@ -30,10 +24,24 @@ _BOTH = """
     lift_fresh_copy.default cat.default stack.default flip.default roll.default split_with_sizes.default
     unbind.int index.Tensor index_select.default constant_pad_nd.default sum.default sum.dim_IntList
     mean.default mean.dim neg.default where.self unfold.default gather.default
-    _to_copy.default
+    _to_copy.default diagonal.default diag_embed.default tril.default triu.default cumsum.default
+    copy.default fill.Scalar fill.Tensor slice_scatter.default select_scatter.default diagonal_scatter.default
+    index_put.default _unsafe_index_put.default index_add.default index_copy.default scatter.src scatter.value
+    scatter_add.default masked_fill.Scalar masked_fill.Tensor
+    reflection_pad1d.default reflection_pad2d.default reflection_pad3d.default
+    replication_pad1d.default replication_pad2d.default replication_pad3d.default
 """
 BOTH_PARTS = frozenset(f"aten.{name}" for name in _BOTH.split())
 """Ops that act on the real and the imaginary part alike."""
+
+_WRITTEN = {
+    **dict.fromkeys(("copy.default", "fill.Scalar", "fill.Tensor"), 1),
+    **dict.fromkeys(("slice_scatter.default", "select_scatter.default", "diagonal_scatter.default"), 1),
+    **dict.fromkeys(("index_put.default", "_unsafe_index_put.default", "masked_fill.Scalar", "masked_fill.Tensor"), 2),
+    **dict.fromkeys(("index_add.default", "index_copy.default", "scatter_add.default"), 3),
+    **dict.fromkeys(("scatter.src", "scatter.value"), 3),
+}
+"""Ops that put a tensor, or a number, in the place of elements: where it stands among the operands."""
 
 COMPLEX: dict[str, Callable[..., Any]] = {}
 """op name -> convert function for calls with a complex operand."""
@@ -56,8 +64,16 @@ def has_complex(x: Any) -> bool:
     return isinstance(x, ComplexValue)
 
 
-def convert_complex(b: Builder, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Convert a call with a complex operand or result. Refusal for ops that have no complex form here."""
+def convert_complex(b: Builder, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], to_real: bool = False) -> Any:
+    """Convert a call with a complex operand or result; to_real: torch states a real one. Refusal for ops that have no
+    complex form here.
+    """
+    if name in _LIKE:  # only the type and shape of what is like the result count
+        return CONVERTERS[name](b, *args, **kwargs) if to_real else _filled(b, name, args, kwargs)
+    if name == "aten._to_copy.default" and to_real:
+        return _to_real(b, args[0])
+    if to_real and name in BOTH_PARTS:
+        raise Refusal(f"{name} of complex numbers into real ones: take .real first")
     if name in COMPLEX:
         if name not in CONVERTERS:
             args = (as_complex(b, args[0]), *args[1:])
@@ -71,7 +87,31 @@ def convert_complex(b: Builder, name: str, args: tuple[Any, ...], kwargs: dict[s
     return [ComplexValue(re, im) for re, im in zip(*halves, strict=True)]
 
 
-_FILLS = frozenset(f"aten.{name}.default" for name in ("full", "full_like", "new_full", "scalar_tensor"))
+_LIKE = frozenset(f"aten.{name}.default" for name in ("full_like", "new_full"))
+_FILLS = _LIKE | {"aten.full.default", "aten.scalar_tensor.default"}
+
+
+def _filled(b: Builder, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ComplexValue:
+    """A tensor of one number, its last positional argument."""
+    halves: list[Value] = []
+    for which in (0, 1):
+        fill = _part(args[-1] if has_complex(args[-1]) else complex(args[-1]), which)
+        made = CONVERTERS[name](b, *args[:-1], fill, **kwargs)
+        assert isinstance(made, Value)
+        halves.append(made)
+    return ComplexValue(*halves)
+
+
+def _to_real(b: Builder, x: ComplexValue) -> Value:
+    """The real part; as bool whether a number is other than 0."""
+    return truth(b, x) if b.result.dtype is DType.BOOL else b.to(x.re, b.result.dtype)
+
+
+def truth(b: Builder, x: Any) -> Value:
+    """Whether numbers are other than 0."""
+    if isinstance(x, Value):
+        return b.to(x, DType.BOOL)
+    return b.op("or", b.to(x.re, DType.BOOL), b.to(x.im, DType.BOOL))
 
 
 def complex_result(b: Builder, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -79,11 +119,9 @@ def complex_result(b: Builder, name: str, args: tuple[Any, ...], kwargs: dict[st
     if not any(isinstance(x, complex) for x in args):
         return as_complex(b, CONVERTERS[name](b, *args, **kwargs))
     if name in _FILLS:
-        halves = [[_parts(x)[which] if isinstance(x, complex) else x for x in args] for which in (0, 1)]
-        re, im = (CONVERTERS[name](b, *half, **kwargs) for half in halves)
-        assert isinstance(re, Value)
-        assert isinstance(im, Value)
-        return ComplexValue(re, im)
+        return _filled(b, name, args, kwargs)
+    if name in BOTH_PARTS:
+        return convert_complex(b, name, args, kwargs)
     if name not in COMPLEX:
         raise Refusal(f"{name} with a complex number is not supported: write it on the real and imaginary parts")
     return COMPLEX[name](b, as_complex(b, args[0]), *args[1:], **kwargs)
@@ -98,6 +136,10 @@ def _all_complex(b: Builder, name: str, args: tuple[Any, ...]) -> tuple[Any, ...
     """The operands whose parts go separate ways, real ones among them made complex."""
     if name in ("aten.cat.default", "aten.stack.default"):
         return ([as_complex(b, x) for x in args[0]], *args[1:])
+    at = _WRITTEN.get(name.removeprefix("aten."))
+    if at is not None:
+        number = args[at] if isinstance(args[at], (Value, ComplexValue)) else complex(args[at])
+        return (as_complex(b, args[0]), *args[1:at], as_complex(b, number), *args[at + 1 :])
     if name == "aten.where.self":
         return (args[0], as_complex(b, args[1]), as_complex(b, args[2]))
     if name == "aten.constant_pad_nd.default" and len(args) > 2 and args[2]:
@@ -106,16 +148,19 @@ def _all_complex(b: Builder, name: str, args: tuple[Any, ...]) -> tuple[Any, ...
 
 
 def _part(x: Any, which: int) -> Any:
-    """x with every complex tensor replaced by one of its parts."""
+    """x with every complex tensor and number replaced by one of its parts."""
     if isinstance(x, dict):
         return {k: _part(v, which) for k, v in x.items()}
     if isinstance(x, (list, tuple)):
         return type(x)(_part(v, which) for v in x)
+    if isinstance(x, complex):
+        return (x.real, x.imag)[which]
     return (x.re, x.im)[which] if isinstance(x, ComplexValue) else x
 
 
 @converts("aten.view_as_complex.default")
-def _view_as_complex(b: Builder, x: Value) -> ComplexValue:
+def of_pairs(b: Builder, x: Value) -> ComplexValue:
+    """The numbers whose parts are a last dimension of 2."""
     return ComplexValue(b.select(x, x.rank - 1, 0), b.select(x, x.rank - 1, 1))
 
 
@@ -134,7 +179,8 @@ def from_polar(b: Builder, size: Value, angle: Value) -> ComplexValue:
 
 
 @converts_complex("view_as_real.default", "view_as_real_copy.default")
-def _view_as_real(b: Builder, x: ComplexValue) -> Value:
+def pairs_of(b: Builder, x: ComplexValue) -> Value:
+    """The parts as a last dimension of 2: how memory has complex numbers."""
     return b.cat([b.unsqueeze(x.re, -1), b.unsqueeze(x.im, -1)], x.re.rank)
 
 
@@ -184,9 +230,9 @@ def _parts(x: Any) -> tuple[Any, Any]:
 
 @converts_complex("add.Tensor", kind="add")
 @converts_complex("sub.Tensor", kind="sub")
-def _add(b: Builder, x: Any, y: Any, alpha: Any = 1, *, kind: str) -> ComplexValue:
+def added(b: Builder, x: Any, y: Any, alpha: Any = 1, *, kind: str = "add") -> ComplexValue:
     if alpha != 1:
-        raise Refusal("a complex sum with alpha")
+        y = times(b, as_complex(b, y), alpha)
     (a, p), (c, q) = _parts(x), _parts(y)
     re = _sum(b, kind, a, c)
     if p is None or q is None:
@@ -245,119 +291,17 @@ def reciprocal(b: Builder, x: ComplexValue) -> ComplexValue:
 
 
 @converts_complex("mm.default", "bmm.default", "matmul.default")
-def _matmul(b: Builder, x: Any, y: Any) -> ComplexValue:
+def matrix_product(
+    b: Builder, x: Any, y: Any, multiply: Callable[[Builder, Value, Value], Value] = product
+) -> ComplexValue:
+    """Four products of real matrices, or two where one operand is real. multiply: how these are multiplied."""
     (a, p), (c, q) = _parts(x), _parts(y)
-    re, im = product(b, a, c), None
+    re, im = multiply(b, a, c), None
     if p is not None and q is not None:
-        re = b.pw("sub", re, product(b, p, q))
+        re = b.pw("sub", re, multiply(b, p, q))
     for left, right in ((a, q), (p, c)):
         if left is not None and right is not None:
-            term = product(b, left, right)
+            term = multiply(b, left, right)
             im = term if im is None else b.pw("add", im, term)
     assert im is not None
     return ComplexValue(re, im)
-
-
-def _matrices(b: Builder, n: Size, rows: Size, columns: Size, like: Value) -> tuple[Value, Value]:
-    """cos and sin of 2 pi j k / n, for j < rows and k < columns.
-
-    The angle is what is left of the nearest quarter turn, reduced before it is rounded: 0, 1 and -1 are exact, and
-    equal samples cancel as they do in eager.
-    """
-    fixed = int_value(n)
-    if fixed is None:
-        return _computed_matrices(b, n, rows, columns, like)
-    if fixed > _LARGEST_TRANSFORM:
-        raise Refusal(f"a Fourier transform of {fixed} points: at most {_LARGEST_TRANSFORM} are supported")
-    height, width = int_value(rows) or 0, int_value(columns) or 0
-    turns = (torch.arange(height)[:, None] * torch.arange(width)) % fixed
-    quarters = (8 * turns + fixed) // (2 * fixed)
-    angle = (4 * turns - quarters * fixed).double() * (math.pi / 2 / fixed)
-    odd, one = quarters % 2 == 1, torch.ones((), dtype=torch.float64)
-    cos = torch.where(odd, angle.sin(), angle.cos()) * torch.where((quarters + 1) % 4 > 1, -one, one)
-    sin = torch.where(odd, angle.cos(), angle.sin()) * torch.where(quarters % 4 > 1, -one, one)
-    names = [f"dft_{fixed}_{height}_{width}_{kind}" for kind in ("cos", "sin")]
-    dtype = TORCH_DTYPE[like.dtype]
-    return b.constant(names[0], cos.to(dtype)), b.constant(names[1], sin.to(dtype))
-
-
-def _computed_matrices(b: Builder, n: Size, rows: Size, columns: Size, like: Value) -> tuple[Value, Value]:
-    """The same for a dynamic number of points, computed during the run."""
-    turns = b.pw("remainder", b.pw("mul", b.unsqueeze(b.iota(rows), 1), b.iota(columns)), n)
-    quarters = b.pw("floordiv", b.pw("add", b.pw("mul", turns, 8), n), 2 * as_expr(n))
-    rest = b.pw("sub", b.pw("mul", turns, 4), b.pw("mul", quarters, n))
-    angle = b.pw("div", b.pw("mul", b.to(rest, DType.F64), math.pi / 2), n)
-    odd = b.pw("eq", b.pw("remainder", quarters, 2), 1)
-
-    def part(at_even: str, at_odd: str, shift: int) -> Value:
-        size = b.where(odd, b.pw(at_odd, angle), b.pw(at_even, angle), DType.F64)
-        minus = b.pw("gt", b.pw("remainder", b.pw("add", quarters, shift), 4), 1)
-        return b.to(b.where(minus, b.pw("neg", size), size, DType.F64), like.dtype)
-
-    return part("cos", "sin", 1), part("sin", "cos", 0)
-
-
-def _own_conjugate(b: Builder, frequencies: Size, n: Size) -> Value:
-    """Where a real signal's spectrum has no imaginary part: at frequency 0, and at n / 2 where n is even."""
-    k = b.iota(frequencies)
-    return b.op("or", b.pw("eq", k, 0), b.pw("eq", b.pw("mul", k, 2), n))
-
-
-def _length(b: Builder, x: Value, dim: int) -> Size:
-    n = x.shape[dim]
-    b.require("le", 1, n, "a Fourier transform needs an element")
-    return n
-
-
-def _normalised(b: Builder, x: Value, n: Size, normalization: int) -> Value:
-    """Divided by nothing, by the root of n, or by n."""
-    fixed = int_value(n)
-    if normalization == 0:
-        return x
-    if fixed is not None:
-        return b.pw("mul", x, (1 / math.sqrt(fixed), 1 / fixed)[normalization - 1])
-    size = b.cast(n, x.dtype)
-    return b.pw("div", x, b.pw("sqrt", size) if normalization == 1 else size)
-
-
-@converts("aten._fft_r2c.default")
-def _fft_r2c(b: Builder, x: Value, dim: Sequence[int], normalization: int, onesided: bool) -> ComplexValue:
-    """Real to complex along the last of dim, then complex to complex along the others."""
-    at = dim[-1] % x.rank
-    n = _length(b, x, at)
-    cos, sin = _matrices(b, n, n, floordiv(n, 2) + 1 if onesided else n, x)
-    rows = b.swap(x, at, -1)
-    re, im = product(b, rows, cos), b.pw("neg", product(b, rows, sin))
-    im = b.where(_own_conjugate(b, im.shape[-1], n), 0.0, im, im.dtype)  # also where a sample is infinite
-    out = ComplexValue(*(b.swap(_normalised(b, t, n, normalization), at, -1) for t in (re, im)))
-    return _fft_c2c(b, out, dim[:-1], normalization, True) if len(dim) > 1 else out
-
-
-@converts_complex("_fft_c2c.default")
-def _fft_c2c(b: Builder, x: ComplexValue, dim: Sequence[int], normalization: int, forward: bool) -> ComplexValue:
-    for d in dim:
-        at = d % x.re.rank
-        n = _length(b, x.re, at)
-        cos, sin = _matrices(b, n, n, n, x.re)
-        re, im = b.swap(x.re, at, -1), b.swap(x.im, at, -1)
-        first, second = ("add", "sub") if forward else ("sub", "add")
-        new_re = b.pw(first, product(b, re, cos), product(b, im, sin))
-        new_im = b.pw(second, product(b, im, cos), product(b, re, sin))
-        x = ComplexValue(*(b.swap(_normalised(b, t, n, normalization), at, -1) for t in (new_re, new_im)))
-    return x
-
-
-@converts_complex("_fft_c2r.default")
-def _fft_c2r(b: Builder, x: ComplexValue, dim: Sequence[int], normalization: int, last_dim_size: Size) -> Value:
-    """The inverse of a real signal's half spectrum: every frequency but the first, and the middle one, counts twice."""
-    if len(dim) > 1:
-        x = _fft_c2c(b, x, dim[:-1], normalization, False)
-    at, n = dim[-1] % x.re.rank, as_expr(last_dim_size)
-    half = floordiv(n, 2) + 1
-    parts = [b.swap(b.slice(t, at, 0, half), at, -1) for t in (x.re, x.im)]
-    cos, sin = _matrices(b, n, half, n, x.re)
-    # 2 for each frequency but the first and, where n is even, the last
-    weight = b.where(_own_conjugate(b, half, n), 1.0, 2.0, x.re.dtype)
-    weighted = [b.pw("mul", p, weight) for p in parts]
-    out = b.pw("sub", product(b, weighted[0], cos), product(b, weighted[1], sin))
-    return b.swap(_normalised(b, out, n, normalization), at, -1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from hardtack.codegen.ir.types import DType
 from hardtack.exporter.convert.builder import Builder
@@ -62,6 +63,117 @@ def _pow(b: Builder, x: ComplexValue, exponent: complex) -> ComplexValue:
         return found
     none = b.pw("eq", size, 0.0)
     return ComplexValue(b.where(none, 0.0, found.re, size.dtype), b.where(none, 0.0, found.im, size.dtype))
+
+
+@converts_complex("pow.Tensor_Tensor", "pow.Scalar")
+def _power(b: Builder, x: Any, y: Any) -> ComplexValue:
+    """e^(y log x); of 0 it is 0 where y has a positive real part and no number else, as in eager: also 0 to the 0."""
+    x, y = _complex_operand(b, x), _complex_operand(b, y)
+    size, angle = _polar_parts(b, x)
+    log = b.pw("log", size)
+    power = b.pw("exp", b.pw("sub", b.pw("mul", log, y.re), b.pw("mul", angle, y.im)))
+    turn = b.pw("add", b.pw("mul", log, y.im), b.pw("mul", angle, y.re))
+    found = from_polar(b, power, turn)
+    none, dtype = b.pw("eq", size, 0.0), size.dtype
+    im = b.where(b.pw("gt", y.re, 0.0), 0.0, math.nan, dtype)
+    re = b.where(b.pw("lt", y.re, 0.0), math.inf, im, dtype)
+    return ComplexValue(b.where(none, re, found.re, dtype), b.where(none, im, found.im, dtype))
+
+
+def _complex_operand(b: Builder, x: Any) -> ComplexValue:
+    """A tensor or number as complex, in the type of the result."""
+    dtype = b.result.dtype
+    if isinstance(x, ComplexValue):
+        return ComplexValue(b.to(x.re, dtype), b.to(x.im, dtype))
+    if isinstance(x, Value):
+        return ComplexValue(b.to(x, dtype), b.full(x.shape, 0, dtype))
+    number = complex(x)
+    return ComplexValue(b.full((), number.real, dtype), b.full((), number.imag, dtype))
+
+
+@converts_complex("exp2.default")
+def _exp2(b: Builder, x: ComplexValue) -> ComplexValue:
+    return from_polar(b, b.pw("exp2", x.re), b.pw("mul", x.im, math.log(2)))
+
+
+@converts_complex("expm1.default")
+def _expm1(b: Builder, x: ComplexValue) -> ComplexValue:
+    """(e^a - 1) cos b - 2 sin^2(b / 2), whose terms keep what 1 would take from small numbers."""
+    half = b.pw("sin", b.pw("mul", x.im, 0.5))
+    less = b.pw("mul", b.pw("mul", half, half), 2.0)
+    re = b.pw("sub", b.pw("mul", b.pw("expm1", x.re), b.pw("cos", x.im)), less)
+    return ComplexValue(re, b.pw("mul", b.pw("exp", x.re), b.pw("sin", x.im)))
+
+
+@converts_complex("log1p.default")
+def _log1p(b: Builder, x: ComplexValue) -> ComplexValue:
+    """Near 0 half of log(1 + (2a + a^2 + b^2)), which keeps small numbers; else log|1 + x|."""
+    one = b.pw("add", x.re, 1.0)
+    square = b.pw("add", b.pw("mul", x.re, b.pw("add", x.re, 2.0)), b.pw("mul", x.im, x.im))
+    near = b.pw("mul", b.pw("log1p", square), 0.5)
+    far = b.pw("log", absolute(b, ComplexValue(one, x.im)))
+    is_near = b.pw("lt", b.pw("max", b.pw("abs", x.re), b.pw("abs", x.im)), 0.5)
+    return ComplexValue(b.where(is_near, near, far, near.dtype), b.pw("atan2", x.im, one))
+
+
+@converts_complex("silu.default")
+def _silu(b: Builder, x: ComplexValue) -> ComplexValue:
+    return times(b, x, _sigmoid(b, x))
+
+
+def _roots_about_one(b: Builder, x: ComplexValue) -> tuple[ComplexValue, ComplexValue]:
+    """The roots of 1 - x and 1 + x."""
+    minus = ComplexValue(b.pw("sub", 1.0, x.re, dtype=x.re.dtype), b.pw("neg", x.im))
+    return _sqrt(b, minus), _sqrt(b, ComplexValue(b.pw("add", x.re, 1.0), x.im))
+
+
+@converts_complex("asin.default")
+def _asin(b: Builder, x: ComplexValue) -> ComplexValue:
+    """Kahan's: products of the roots of 1 - x and 1 + x, in which nothing cancels."""
+    s, t = _roots_about_one(b, x)
+    below = b.pw("sub", b.pw("mul", s.re, t.re), b.pw("mul", s.im, t.im))
+    im = b.pw("sub", b.pw("mul", s.re, t.im), b.pw("mul", s.im, t.re))
+    return ComplexValue(b.pw("atan2", x.re, below), b.pw("asinh", im))
+
+
+@converts_complex("acos.default")
+def _acos(b: Builder, x: ComplexValue) -> ComplexValue:
+    s, t = _roots_about_one(b, x)
+    im = b.pw("sub", b.pw("mul", t.re, s.im), b.pw("mul", t.im, s.re))
+    return ComplexValue(b.pw("mul", b.pw("atan2", s.re, t.re), 2.0), b.pw("asinh", im))
+
+
+@converts_complex("acosh.default")
+def _acosh(b: Builder, x: ComplexValue) -> ComplexValue:
+    s = _sqrt(b, ComplexValue(b.pw("sub", x.re, 1.0), x.im))
+    t = _sqrt(b, ComplexValue(b.pw("add", x.re, 1.0), x.im))
+    re = b.pw("add", b.pw("mul", s.re, t.re), b.pw("mul", s.im, t.im))
+    return ComplexValue(b.pw("asinh", re), b.pw("mul", b.pw("atan2", s.im, t.re), 2.0))
+
+
+@converts_complex("asinh.default")
+def _asinh(b: Builder, x: ComplexValue) -> ComplexValue:
+    """asinh z = i asin(-iz)."""
+    found: ComplexValue = _asin(b, ComplexValue(x.im, b.pw("neg", x.re)))
+    return ComplexValue(b.pw("neg", found.im), found.re)
+
+
+@converts_complex("atanh.default")
+def _atanh(b: Builder, x: ComplexValue) -> ComplexValue:
+    """A quarter of log(((1 + a)^2 + b^2) / ((1 - a)^2 + b^2)), as what that is more than 1."""
+    less = b.pw("sub", 1.0, x.re, dtype=x.re.dtype)
+    square = b.pw("mul", x.im, x.im)
+    below = b.pw("add", b.pw("mul", less, less), square)
+    re = b.pw("mul", b.pw("log1p", b.pw("div", b.pw("mul", x.re, 4.0), below)), 0.25)
+    rest = b.pw("sub", b.pw("mul", less, b.pw("add", x.re, 1.0)), square)
+    return ComplexValue(re, b.pw("mul", b.pw("atan2", b.pw("mul", x.im, 2.0), rest), 0.5))
+
+
+@converts_complex("atan.default")
+def _atan(b: Builder, x: ComplexValue) -> ComplexValue:
+    """atan z = -i atanh iz."""
+    found: ComplexValue = _atanh(b, ComplexValue(b.pw("neg", x.im), x.re))
+    return ComplexValue(found.im, b.pw("neg", found.re))
 
 
 @converts_complex("sin.default", hyperbolic=False, cosine=False)

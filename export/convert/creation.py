@@ -44,6 +44,15 @@ for _overload in _WINDOWS:
     converts(str(_overload), op=_overload)(_window)
 
 
+@converts("aten.fft_fftfreq.default", op=torch.fft.fftfreq)
+@converts("aten.fft_rfftfreq.default", op=torch.fft.rfftfreq)
+def _frequencies(b: Builder, n: Any, d: float = 1.0, *, op: Any, **_: Any) -> Value:
+    """The frequencies of a transform of a fixed number of points."""
+    if isinstance(n, (Value, Expr)):
+        raise Refusal("the frequencies of a dynamic number of points: make them of torch.arange")
+    return b.constant(f"{op.__name__}_{n}_{d}", op(n, d, dtype=TORCH_DTYPE[b.result.dtype]))
+
+
 _LIKE = ("", "_like")
 _ZEROS = [f"aten.{new}{kind}{like}.default" for kind in ("zeros", "empty") for new in ("", "new_") for like in _LIKE]
 

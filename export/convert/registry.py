@@ -7,8 +7,10 @@ from hardtack.exporter.convert import (
     attention,  # noqa: F401
     complex,  # noqa: F401
     complex_functions,  # noqa: F401
+    complex_values,  # noqa: F401
     control,  # noqa: F401
     creation,  # noqa: F401
+    fourier,  # noqa: F401
     indexing,  # noqa: F401
     linalg,  # noqa: F401
     norms,  # noqa: F401

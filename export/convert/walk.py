@@ -229,14 +229,18 @@ class Walk:
             args = tuple(bool_scalar(b, self.sizes, a) if isinstance(a, torch.SymBool) else a for a in args)
         refuse_as_size(node, args)
         kwargs = {k: self.operand(v) for k, v in node.kwargs.items()}
-        becomes_complex = name == "aten._to_copy.default" and node.meta["val"].dtype.is_complex
+        value = node.meta.get("val")
+        is_complex = isinstance(value, torch.Tensor) and value.dtype.is_complex
+        becomes_complex = name == "aten._to_copy.default" and is_complex
         if has_complex(args) or becomes_complex or name not in CONVERTERS:
-            return self._sized(node, convert_complex(b, name, args, kwargs))
+            to_real = isinstance(value, torch.Tensor) and not is_complex
+            converted = self._sized(node, convert_complex(b, name, args, kwargs, to_real))
+            return _as_stated(converted, value, self._stated(node))
         for stated in b.stated:
             b.require_sizes(stated)
-        value = node.meta.get("val")
-        if isinstance(value, torch.Tensor) and value.dtype.is_complex:
-            return self._sized(node, complex_result(b, name, args, kwargs))
+        if is_complex:
+            made = self._sized(node, complex_result(b, name, args, kwargs))
+            return _as_stated(made, value, self._stated(node))
         found = convert(b, *args, **({"walk": self} if name in NEEDS_WALK else {}), **kwargs)
         if fresh:
             self._sized(node, found)
@@ -352,6 +356,18 @@ def _unlike(found: Any, stated: tuple[TensorType | None, ...], dtypes: bool = Tr
         if other or value.rank != len(type_.shape) or apart:
             return f"a result of {TensorType(value.dtype, value.shape)}, and torch states {type_}"
     return ""
+
+
+def _as_stated(found: Any, value: Any, stated: tuple[TensorType | None, ...]) -> Any:
+    """What was made of a call with complex numbers, if it is what torch states: complex where that is, of its type."""
+    if isinstance(value, torch.Tensor) and isinstance(found, (Value, ComplexValue)):
+        parts = (found.re, found.im) if isinstance(found, ComplexValue) else (found,)
+        if value.dtype.is_complex is not isinstance(found, ComplexValue):
+            raise ValueError(f"a result of {len(parts)} parts, and torch states {value.dtype}")
+        for part in parts:
+            if unlike := _unlike(part, stated):
+                raise ValueError(unlike)
+    return found
 
 
 _STATED_OTHERWISE = frozenset({"aten.native_group_norm.default", "aten.native_layer_norm.default"})

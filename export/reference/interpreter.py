@@ -15,7 +15,7 @@ from hardtack.codegen.ir.constants import ConstantStore
 from hardtack.codegen.ir.expr import Sym
 from hardtack.codegen.ir.expr_walk import evaluate, free_syms
 from hardtack.codegen.ir.graph import Graph, Op, Operand, TensorType, uses
-from hardtack.exporter.constants import load_tensor
+from hardtack.exporter.constants import load_tensor, parts_of
 from hardtack.exporter.dtypes import TORCH_DTYPE
 from hardtack.exporter.reference.control_flow import run_control
 from hardtack.exporter.reference.ops import KERNELS
@@ -63,10 +63,11 @@ def run(
 ) -> dict[str, torch.Tensor]:
     """Every value of the graph, by name.
 
-    inputs: one tensor an input. states: their content at the start; those not given start with `init`. `sizes` serves
-    nested graphs, whose symbols are bound outside. Raises ReferenceFailure for inputs that the graph does not take,
-    and for an assert that fails.
+    inputs: one tensor an input; complex ones stand for their pairs. states: their content at the start; those not given
+    start with `init`. `sizes` serves nested graphs, whose symbols are bound outside. Raises ReferenceFailure for inputs
+    that the graph does not take, and for an assert that fails.
     """
+    inputs = _as_pairs(inputs)
     bound = dict(sizes) if sizes is not None else bind_sizes(graph, inputs)
     values = _given(graph, store, inputs, states or {}, bound)
     for op in graph.ops:
@@ -84,6 +85,7 @@ def results_and_states(
 ) -> tuple[list[torch.Tensor], dict[str, torch.Tensor]]:
     """The graph's outputs, in order, and what its states are behind the run. states: as for `run`. Of the other values,
     each is dropped behind its last reader."""
+    inputs = _as_pairs(inputs)
     sizes = bind_sizes(graph, inputs)
     values = _given(graph, store, inputs, states, sizes)
     ends = {s.name: s.name if s.final is None else s.final for s in graph.states}
@@ -94,6 +96,10 @@ def results_and_states(
             if last[x] == k:
                 del values[x]
     return outputs(graph, values), {name: values[end] for name, end in ends.items()}
+
+
+def _as_pairs(inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: parts_of(t) if t.is_complex() else t for name, t in inputs.items()}
 
 
 def _given(

@@ -110,7 +110,7 @@ def _states(m: Manifest) -> Table:
     for s in m.states:
         scales = f"{s.name}.scales"
         number = f"{s.name} * {scales}" if coded and scales in m.states_by_name else ""
-        made.add_row(s.name, f"{s.dtype}[{_dims(s.shape)}]", s.init or "zeros", *([number] if coded else []))
+        made.add_row(s.name, f"{s.type_name}[{_dims(s.shape)}]", s.init or "zeros", *([number] if coded else []))
     return made
 
 
@@ -137,7 +137,7 @@ def _dims(dims: Sequence[object]) -> str:
 
 
 def _type(t: TensorSpec) -> str:
-    return f"{t.dtype}[{_dims(t.shape)}]"
+    return f"{t.type_name}[{_dims(t.shape)}]"
 
 
 def _origin(c: ConstantSpec) -> str:

@@ -39,8 +39,14 @@ bool dtype_of(const py::dtype& dtype, const ht_tensor_info* declared, ht_dtype* 
       if (bits == 8) return named_dtype(py::str(py::handle(dtype)).cast<std::string>(), out);
       *out = {2, bits, 1};
       return bits <= 64;
+    case 'c': *out = {5, bits, 1}; return dtype.itemsize() <= 16;
     default: return named_dtype(py::str(py::handle(dtype)).cast<std::string>(), out);
   }
+}
+
+bool is_number(PyObject* object) {
+  return PyFloat_CheckExact(object) || PyLong_CheckExact(object) || PyBool_Check(object) ||
+         PyComplex_CheckExact(object);
 }
 
 // False where the number is too large for the dtype.
@@ -61,6 +67,13 @@ bool store_float(double value, ht_dtype dtype, char* to) {
                                         : PyFloat_Pack8(value, to, 1);
   if (failed != 0) PyErr_Clear();  // OverflowError
   return failed == 0;
+}
+
+// The parts, one after the other.
+bool store_complex(PyObject* number, ht_dtype dtype, char* to) {
+  const Py_complex value = PyComplex_AsCComplex(number);
+  const ht_dtype part = {2, static_cast<uint8_t>(dtype.bits / 2), 1};
+  return store_float(value.real, part, to) && store_float(value.imag, part, to + part.bits / 8);
 }
 
 }  // namespace
@@ -118,7 +131,7 @@ void Inputs::add_torch(size_t index, bool follows) {
   const bool on_host = static_cast<int>(tensor.device.device_type) == 1;
   const ht_tensor_info* declared = ht_model_input(model_, entry_, index);
   const bool lies_well = declared == nullptr || conforms(tensor, *declared);
-  if (!lies_well || Torch::may_be_negated(tensor)) {
+  if (!lies_well || Torch::may_be_lazy(tensor)) {
     py::object plain = Torch::plain(leaf(index));
     if (!lies_well && !on_host) plain = Torch::dense(plain, is_channels_last(*declared));
     tensor = torch_->view(plain);
@@ -135,7 +148,7 @@ void Inputs::add_other(size_t index, void* stream) {
   const py::handle object = leaf(index);
   if (py::isinstance<py::array>(object)) {
     add_array(index);
-  } else if (PyFloat_CheckExact(object.ptr()) || PyLong_CheckExact(object.ptr()) || PyBool_Check(object.ptr())) {
+  } else if (is_number(object.ptr())) {
     return add_number(index);
   } else if (PyCapsule_CheckExact(object.ptr())) {
     add_capsule(object, index);
@@ -215,14 +228,16 @@ void Inputs::add_number(size_t index) {
   };
   if (declared == nullptr) return;  // one too many: the runtime refuses the call
   const ht_dtype dtype = declared->dtype;
-  const bool fits = PyBool_Check(number)        ? dtype.code == 6
-                    : PyLong_CheckExact(number) ? dtype.code <= 1
-                                                : dtype.code == 2;
+  const bool fits = PyBool_Check(number)           ? dtype.code == 6
+                    : PyLong_CheckExact(number)    ? dtype.code <= 1
+                    : PyComplex_CheckExact(number) ? dtype.code == 5
+                                                   : dtype.code == 2;
   if (declared->ndim != 0 || !fits) refuse("cannot be ", true);
-  numbers_.push_back(std::make_unique<int64_t>(0));
-  char* bytes = reinterpret_cast<char*>(numbers_.back().get());
-  const bool stored = PyFloat_CheckExact(number) ? store_float(PyFloat_AS_DOUBLE(number), dtype, bytes)
-                                                 : store_integer(number, dtype, bytes);
+  numbers_.push_back(std::make_unique<std::array<int64_t, 2>>());
+  char* bytes = reinterpret_cast<char*>(numbers_.back()->data());
+  const bool stored = PyFloat_CheckExact(number)     ? store_float(PyFloat_AS_DOUBLE(number), dtype, bytes)
+                      : PyComplex_CheckExact(number) ? store_complex(number, dtype, bytes)
+                                                     : store_integer(number, dtype, bytes);
   if (!stored) refuse("cannot hold ", false);
   ht_tensor& tensor = tensors_[index];
   tensor = {};

@@ -6,6 +6,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -84,7 +85,7 @@ class Inputs {
   std::vector<size_t> others_;                           // leaves that read_torch left
   std::vector<std::pair<size_t, py::object>> replaced_;  // leaves that had to be laid out anew
   std::vector<std::unique_ptr<int64_t[]>> strides_;      // of the arrays that are not contiguous
-  std::vector<std::unique_ptr<int64_t>> numbers_;
+  std::vector<std::unique_ptr<std::array<int64_t, 2>>> numbers_;
   std::vector<py::object> held_;
   std::vector<std::unique_ptr<Copy>> copies_;
   std::vector<ManagedTensor*> managed_;

@@ -56,6 +56,7 @@ py::dtype numpy_dtype(ht_dtype dtype) {
     case 0: return py::dtype(dtype.bits == 8 ? "i1" : dtype.bits == 16 ? "i2" : dtype.bits == 32 ? "i4" : "i8");
     case 2: return py::dtype(dtype.bits == 16 ? "f2" : dtype.bits == 32 ? "f4" : "f8");
     case 4: return py::dtype("u2");
+    case 5: return py::dtype(dtype.bits == 64 ? "c8" : "c16");
     case 6: return py::dtype("?");
     default: return py::dtype(dtype.bits == 8 ? "u1" : dtype.bits == 16 ? "u2" : "u4");
   }
@@ -66,12 +67,13 @@ const py::dtype& cached_dtype(ht_dtype dtype) {
   static std::vector<py::dtype>* cache = [] {
     auto* made = new std::vector<py::dtype>();  // lives as long as the interpreter
     for (uint8_t code = 0; code < 16; ++code) {
-      for (const uint8_t bits : {8, 16, 32, 64}) made->push_back(numpy_dtype({code, bits, 1}));
+      for (const uint8_t bits : {8, 16, 32, 64, 128}) made->push_back(numpy_dtype({code, bits, 1}));
     }
     return made;
   }();
-  const size_t width = dtype.bits == 8 ? 0 : dtype.bits == 16 ? 1 : dtype.bits == 32 ? 2 : 3;
-  return (*cache)[(dtype.code & 15u) * 4 + width];
+  size_t width = 0;
+  while (8u << width < dtype.bits) ++width;
+  return (*cache)[(dtype.code & 15u) * 5 + width];
 }
 
 py::array numpy_array(const ht_tensor& t, const py::object& base) {

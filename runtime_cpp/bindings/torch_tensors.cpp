@@ -22,6 +22,7 @@ namespace {
 constexpr uint32_t kMajor = 1;
 constexpr uintptr_t kDefaultStream = 1;
 constexpr int kCuda = 2;
+constexpr uint8_t kComplex = 5;
 
 const Exchange* find_exchange(const py::handle& tensor_type) {
   if (!py::hasattr(tensor_type, "__dlpack_c_exchange_api__")) return nullptr;
@@ -64,7 +65,8 @@ ht_tensor Torch::view(py::handle tensor) const {
   return out;
 }
 
-bool Torch::may_be_negated(const ht_tensor& view) {
+bool Torch::may_be_lazy(const ht_tensor& view) {
+  if (view.dtype.code == kComplex) return true;
   if (view.dtype.code != 2 || view.dtype.bits < 32) return false;
   for (int32_t d = 0; d < view.ndim; ++d) {
     if (view.shape[d] > 1) return false;
@@ -72,7 +74,9 @@ bool Torch::may_be_negated(const ht_tensor& view) {
   return true;
 }
 
-py::object Torch::plain(py::handle tensor) { return tensor.attr("detach")().attr("resolve_neg")(); }
+py::object Torch::plain(py::handle tensor) {
+  return tensor.attr("detach")().attr("resolve_conj")().attr("resolve_neg")();
+}
 
 py::object Torch::dense(py::handle tensor, bool channels_last) {
   if (!channels_last) return tensor.attr("contiguous")();
@@ -101,7 +105,7 @@ const py::object& Torch::device(const ht_device& device) const {
 }
 
 const py::object& Torch::dtype(ht_dtype dtype) const {
-  const size_t at = dtype.code * 65U + dtype.bits;
+  const size_t at = dtype.code * 129U + dtype.bits;
   if (dtypes_.size() <= at) dtypes_.resize(at + 1);
   py::object& cached = dtypes_[at];
   if (cached) return cached;
@@ -110,6 +114,7 @@ const py::object& Torch::dtype(ht_dtype dtype) const {
     case 0: cached = module_.attr(("int" + bits).c_str()); break;
     case 1: cached = module_.attr(("uint" + bits).c_str()); break;
     case 4: cached = module_.attr(("bfloat" + bits).c_str()); break;
+    case kComplex: cached = module_.attr(("complex" + bits).c_str()); break;
     case 6: cached = module_.attr("bool"); break;
     case 10: cached = module_.attr("float8_e4m3fn"); break;
     case 12: cached = module_.attr("float8_e5m2"); break;

@@ -26,9 +26,9 @@ class Torch {
   // What a tensor is, without owning it; it holds while the tensor lives. Throws what torch raises for tensors without
   // strides, and what it has no DLPack type for.
   ht_tensor view(py::handle tensor) const;
-  // Whether a view without gaps may hold the negatives of its tensor's elements, as that of a conjugate's imaginary part
-  // does: only where it is too small for gaps.
-  static bool may_be_negated(const ht_tensor& view);
+  // Whether a view may hold other numbers than its tensor's elements: the conjugates of complex ones, and the negatives of
+  // real ones, as that of a conjugate's imaginary part does, which without gaps is only where it is too small for gaps.
+  static bool may_be_lazy(const ht_tensor& view);
   // The tensor with the values that its elements stand for, which lazy negation keeps apart from its memory, and with
   // no history of gradients.
   static py::object plain(py::handle tensor);

@@ -19,11 +19,11 @@ constexpr int kChanges = 16;  // of each tensor
 
 struct Given {
   Given(const Value& value, const BoundPort& bound, void* data)
-      : shape(bound.shape, bound.shape + value.ndim), strides(bound.strides, bound.strides + value.ndim) {
+      : shape(bound.shape, bound.shape + port_ndim(value)), strides(bound.strides, bound.strides + port_ndim(value)) {
     tensor.data = data;
     tensor.device.device_type = static_cast<decltype(tensor.device.device_type)>(1);
-    tensor.ndim = static_cast<int32_t>(value.ndim);
-    tensor.dtype = dl_dtype(value.dtype);
+    tensor.ndim = static_cast<int32_t>(port_ndim(value));
+    tensor.dtype = dl_dtype(port_dtype(value));
   }
   ht_tensor& get() {
     tensor.shape = shape.data();
@@ -79,12 +79,12 @@ void check_port(const Port& port, const BoundPort& bound, void* data, const Devi
     Given given(value, bound, data);
     change(&given, random);
     if (!takes(port, &given, bound, device)) continue;
-    const Wide nbytes = reach(given, itemsize(value.dtype));
+    const Wide nbytes = reach(given, itemsize(port_dtype(value)));
     if (given.tensor.ndim != fitting.tensor.ndim || given.shape != fitting.shape) fail(port, "takes another shape");
     if (nbytes < 0 || nbytes > bound.nbytes) fail(port, "takes what reaches too far");
     if (nbytes > 0 && given.tensor.data == nullptr) fail(port, "takes no memory for elements");
     DType dtype;
-    if (!dtype_from_dl(given.tensor.dtype, &dtype) || dtype != value.dtype) fail(port, "takes another dtype");
+    if (!dtype_from_dl(given.tensor.dtype, &dtype) || dtype != port_dtype(value)) fail(port, "takes another dtype");
   }
 }
 

@@ -17,8 +17,8 @@ Status Binding::create(const Program& program, const std::vector<int64_t>& syms,
                  sizes_text(plan, syms).c_str(), node, fault_text(fault));
   }
   binding->copy_dims();
-  for (const uint32_t v : plan.inputs) binding->inputs_.push_back(binding->dims(v));
-  for (const uint32_t v : plan.outputs) binding->outputs_.push_back(binding->dims(v));
+  for (const uint32_t v : plan.inputs) HT_RETURN_IF_ERROR(binding->add_port(v, &binding->inputs_));
+  for (const uint32_t v : plan.outputs) HT_RETURN_IF_ERROR(binding->add_port(v, &binding->outputs_));
   *out = std::move(binding);
   return Status();
 }
@@ -27,6 +27,28 @@ void Binding::copy_dims() {
   const std::vector<uint32_t>& dims = program_.plan.dims;
   dims_.resize(dims.size());
   for (size_t i = 0; i < dims.size(); ++i) dims_[i] = known(dims[i]) ? exprs_[dims[i]] : -1;
+}
+
+// An input or output as callers see it: strides of complex numbers count these, the plan's count their parts.
+Status Binding::add_port(uint32_t value, std::vector<BoundPort>* ports) {
+  const Value& v = program_.plan.values[value];
+  BoundPort port = dims(value);
+  if (v.is_complex) {
+    std::vector<int64_t> strides;
+    for (uint32_t d = 0; d < port_ndim(v); ++d) {
+      const bool unknown = port.strides[d] < 0;  // until the run has read a size
+      if (!unknown && port.strides[d] % 2 != 0) {
+        return error(HT_BAD_BUNDLE, "entry \"%s\" with %s: complex \"%s\" has the stride %lld of parts in dimension %u",
+                     program_.plan.entry, sizes_text(program_.plan, syms_.data()).c_str(), v.name,
+                     static_cast<long long>(port.strides[d]), d);
+      }
+      strides.push_back(unknown ? port.strides[d] : port.strides[d] / 2);
+    }
+    complex_strides_.push_back(std::move(strides));
+    port.strides = complex_strides_.back().data();
+  }
+  ports->push_back(port);
+  return Status();
 }
 
 BoundPort Binding::dims(uint32_t value) const {

@@ -10,6 +10,7 @@
 
 namespace hardtack::rt {
 
+/// Of an input or output, port_ndim of its value each; strides count elements, of complex numbers these.
 struct BoundPort {
   const int64_t* shape = nullptr;
   const int64_t* strides = nullptr;
@@ -68,6 +69,7 @@ class Binding {
   void copy_dims();
   bool known(uint32_t e) const { return program_.plan.exprs.is_known(e, syms_.size()); }
   bool is_ready(const Instr& i) const;
+  Status add_port(uint32_t value, std::vector<BoundPort>* ports);
   void evaluate_maps();
 
   const Program& program_;
@@ -76,6 +78,7 @@ class Binding {
   std::vector<int64_t> dims_;    // plan.dims evaluated: shapes and strides of all values
   std::vector<int64_t> nbytes_;  // by value
   std::vector<BoundPort> inputs_, outputs_;
+  std::vector<std::vector<int64_t>> complex_strides_;  // of those whose numbers are complex
   std::vector<void*> values_;
   std::vector<void*> slots_;
   std::vector<int64_t> ints_;

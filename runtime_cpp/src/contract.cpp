@@ -64,7 +64,7 @@ Status check_pointer(const Port& port, const ht_tensor& tensor) {
     return error(HT_CONTRACT, "%s: byte_offset %llu leaves the address space", where(port).c_str(),
                  static_cast<unsigned long long>(tensor.byte_offset));
   }
-  const uint64_t unit = static_cast<uint64_t>(itemsize(port.value->dtype));
+  const uint64_t unit = static_cast<uint64_t>(itemsize(port.value->dtype));  // of complex numbers a part's
   if (address % unit == 0) return Status();
   return error(HT_CONTRACT, "%s: data is at address 0x%llx, expected a multiple of %llu", where(port).c_str(),
                static_cast<unsigned long long>(address), static_cast<unsigned long long>(unit));
@@ -83,19 +83,20 @@ Status bad_device(const Port& port, const ht_device& given, const ht_device& exp
 }  // namespace
 
 Status check_form(const Port& port, const ht_tensor& tensor, const Device& device) {
-  const Value& v = *port.value;
+  const DType expected = port_dtype(*port.value);
+  const uint32_t ndim = port_ndim(*port.value);
   DType dtype;
-  if (!dtype_from_dl(tensor.dtype, &dtype) || dtype != v.dtype) {
+  if (!dtype_from_dl(tensor.dtype, &dtype) || dtype != expected) {
     return error(HT_CONTRACT, "%s: dtype is %s, expected %s", where(port).c_str(), dtype_text(tensor.dtype).c_str(),
-                 dtype_name(v.dtype));
+                 dtype_name(expected));
   }
-  if (tensor.ndim < 0 || static_cast<uint32_t>(tensor.ndim) != v.ndim) {
-    return error(HT_CONTRACT, "%s: rank is %d, expected %u", where(port).c_str(), tensor.ndim, v.ndim);
+  if (tensor.ndim < 0 || static_cast<uint32_t>(tensor.ndim) != ndim) {
+    return error(HT_CONTRACT, "%s: rank is %d, expected %u", where(port).c_str(), tensor.ndim, ndim);
   }
   if (!device.reaches(tensor.device) && !(device.stages_host() && is_host(tensor.device))) {
     return bad_device(port, tensor.device, device.dl_device());
   }
-  if (v.ndim > 0 && tensor.shape == nullptr) return error(HT_CONTRACT, "%s: shape is null", where(port).c_str());
+  if (ndim > 0 && tensor.shape == nullptr) return error(HT_CONTRACT, "%s: shape is null", where(port).c_str());
   for (int32_t d = 0; d < tensor.ndim; ++d) {
     if (tensor.shape[d] < 0) return bad_size(port, d, tensor.shape[d], "0 or more");
   }
@@ -107,7 +108,7 @@ Status check_sizes(const Port& port, const ht_tensor& tensor, const int64_t* sha
     if (tensor.shape[d] == shape[d]) continue;
     return bad_size(port, d, tensor.shape[d], expected_text(shape[d], port.declared->shape[static_cast<size_t>(d)]));
   }
-  if (!has_elements(shape, port.value->ndim)) return Status();
+  if (!has_elements(shape, port_ndim(*port.value))) return Status();
   HT_RETURN_IF_ERROR(check_strides(port, tensor, shape, strides));
   return check_pointer(port, tensor);
 }

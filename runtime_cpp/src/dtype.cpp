@@ -31,6 +31,8 @@ constexpr Row kRows[] = {
     {DType::f8e4m3fn, "f8e4m3fn", "F8_E4M3", 1, 10, 2},
     {DType::f8e5m2, "f8e5m2", "F8_E5M2", 1, 12, 2},
     {DType::f8e8m0fnu, "f8e8m0fnu", "F8_E8M0", 1, 14, 2},
+    {DType::c64, "c64", nullptr, 8, 5, 4},
+    {DType::c128, "c128", nullptr, 16, 5, 4},
 };
 
 const Row& row(DType dtype) { return kRows[static_cast<size_t>(dtype)]; }
@@ -40,6 +42,13 @@ const Row& row(DType dtype) { return kRows[static_cast<size_t>(dtype)]; }
 const char* dtype_name(DType dtype) { return row(dtype).name; }
 int64_t itemsize(DType dtype) { return row(dtype).nbytes; }
 int64_t dtype_since(DType dtype) { return row(dtype).since; }
+
+DType part_dtype(DType dtype) {
+  if (dtype == DType::c64) return DType::f32;
+  return dtype == DType::c128 ? DType::f64 : dtype;
+}
+
+DType complex_dtype(DType part) { return part == DType::f32 ? DType::c64 : DType::c128; }
 
 ht_dtype dl_dtype(DType dtype) { return ht_dtype{row(dtype).dl_code, static_cast<uint8_t>(row(dtype).nbytes * 8), 1}; }
 
@@ -52,7 +61,7 @@ bool dtype_from_name(std::string_view name, DType* dtype) {
 
 bool dtype_from_safetensors(std::string_view name, DType* dtype) {
   for (const Row& r : kRows) {
-    if (name == r.safetensors) return *dtype = r.dtype, true;
+    if (r.safetensors != nullptr && name == r.safetensors) return *dtype = r.dtype, true;
   }
   return false;
 }

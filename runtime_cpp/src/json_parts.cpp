@@ -2,10 +2,16 @@
 
 namespace hardtack::rt {
 
-DType parse_dtype(JsonReader* json) {
+DType parse_port_dtype(JsonReader* json) {
   DType dtype = DType::u8;
   const std::string_view name = json->string_view();
   if (json->ok() && !dtype_from_name(name, &dtype)) json->fail("unknown dtype", name.data());
+  return dtype;
+}
+
+DType parse_dtype(JsonReader* json) {
+  const DType dtype = parse_port_dtype(json);
+  if (json->ok() && is_complex(dtype)) json->fail("unknown dtype", dtype_name(dtype));
   return dtype;
 }
 

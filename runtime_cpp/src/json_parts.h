@@ -10,6 +10,8 @@ namespace hardtack::rt {
 
 /// A name as docs/plan.md has it: "f32".
 DType parse_dtype(JsonReader* json);
+/// The type of an input, an output or a state, which may be complex: "c64", too.
+DType parse_port_dtype(JsonReader* json);
 
 template <typename Item>
 void parse_list(JsonReader* json, Item item) {

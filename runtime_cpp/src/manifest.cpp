@@ -42,7 +42,7 @@ std::vector<ManifestTensor> parse_tensors(JsonReader* json) {
     ManifestTensor t;
     json->begin_object();
     json->key("dtype");
-    t.dtype = parse_dtype(json);
+    t.dtype = parse_port_dtype(json);
     json->key("name");
     t.name = json->string();
     json->key("shape");
@@ -213,7 +213,7 @@ ManifestArray parse_state(JsonReader* json) {
   ManifestArray state;
   json->begin_object();
   json->key("dtype");
-  state.dtype = parse_dtype(json);
+  state.dtype = parse_port_dtype(json);
   json->key("init");
   if (!json->null()) state.init = json->string();
   json->key("name");

@@ -82,7 +82,7 @@ Status check_arrays(const Manifest& m) {
     const int at = m.find_constant(s.init);
     if (at < 0) return bad("state \"%s\": no constant \"%s\"", s.name, s.init);
     const ManifestArray& c = m.constants[static_cast<size_t>(at)];
-    if (c.dtype != s.dtype || c.nbytes != s.nbytes) {
+    if (c.dtype != part_dtype(s.dtype) || c.nbytes != s.nbytes) {
       return bad("state \"%s\" and constant \"%s\" differ in dtype or size", s.name, s.init);
     }
   }

@@ -90,21 +90,24 @@ class InfoBuilder {
       const Value& v = plan.values[values[i]];
       ht_tensor_info t = {};
       t.name = declared[i].name;
-      t.dtype_name = dtype_name(v.dtype);
-      t.dtype = dl_dtype(v.dtype);
-      t.ndim = static_cast<int32_t>(v.ndim);
-      t.shape = dims(plan, declared[i].shape, plan.shape(v));
-      t.strides = dims(plan, declared[i].strides, plan.strides(v));
+      t.dtype_name = dtype_name(port_dtype(v));
+      t.dtype = dl_dtype(port_dtype(v));
+      t.ndim = static_cast<int32_t>(port_ndim(v));
+      t.shape = dims(plan, declared[i].shape, plan.shape(v), 1);
+      t.strides = dims(plan, declared[i].strides, plan.strides(v), v.is_complex ? 2 : 1);
       out.push_back(t);
     }
     return out;
   }
 
-  const ht_dim_info* dims(const Plan& plan, const std::vector<ManifestDim>& declared, const uint32_t* exprs) {
+  // `parts`: how many of what the plan's expressions count are one.
+  const ht_dim_info* dims(const Plan& plan, const std::vector<ManifestDim>& declared, const uint32_t* exprs,
+                          int64_t parts) {
     std::vector<ht_dim_info> out;
     for (size_t d = 0; d < declared.size(); ++d) {
       const Interval b = plan.exprs.bounds(exprs[d]);
-      out.push_back({b.lo < 0 ? 0 : b.lo, b.hi, declared[d].fixed ? text(std::to_string(b.lo)) : declared[d].text});
+      const int64_t lo = b.lo < 0 ? 0 : b.lo / parts, hi = b.hi == kNoUpperBound ? b.hi : b.hi / parts;
+      out.push_back({lo, hi, declared[d].fixed ? text(std::to_string(lo)) : declared[d].text});
     }
     info_.dims.push_back(std::move(out));
     return info_.dims.back().data();

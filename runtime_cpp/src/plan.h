@@ -43,7 +43,12 @@ struct Value {
   uint32_t first_dim = 0;  // plan.dims[first_dim, + ndim) are the shape's expressions, the next ndim the strides'
   uint32_t at = 0;         // input or output index; constant or state index (after verify_plan); arena: expression
   const char* storage_name = nullptr;  // constant, state
+  bool is_complex = false;             // an input or output that is complex for callers (after verify_plan)
 };
+
+/// An input or output as callers see it: complex numbers are one element, their parts no dimension.
+inline uint32_t port_ndim(const Value& v) { return v.ndim - (v.is_complex ? 1 : 0); }
+inline DType port_dtype(const Value& v) { return v.is_complex ? complex_dtype(v.dtype) : v.dtype; }
 
 enum class Access : uint8_t { read, write, readwrite };
 

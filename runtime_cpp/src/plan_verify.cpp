@@ -141,37 +141,50 @@ Status check_dims(const Plan& plan) {
   return Status();
 }
 
-// One manifest size or stride against the plan's expression: numbers are equal, a symbol is that symbol; of longer
-// texts it is only known that they are no constant.
-bool agrees(const Plan& plan, const ManifestDim& dim, uint32_t e) {
+// One manifest size or stride, `times` as large, against the plan's expression: numbers are equal, a symbol is that
+// symbol; of longer texts it is only known that they are no constant.
+bool agrees(const Plan& plan, const ManifestDim& dim, uint32_t e, int64_t times = 1) {
   const Interval b = plan.exprs.bounds(e);
-  if (dim.fixed) return b.lo == dim.value && b.hi == dim.value;
+  if (dim.fixed) return b.lo == dim.value * times && b.hi == dim.value * times;
   const Expr& node = plan.exprs.nodes[e];
-  if (node.op == ExprOp::sym) return std::strcmp(plan.syms[static_cast<size_t>(node.value)].name, dim.text) == 0;
+  if (node.op == ExprOp::sym)
+    return times == 1 && std::strcmp(plan.syms[static_cast<size_t>(node.value)].name, dim.text) == 0;
   return node.op != ExprOp::constant;
 }
 
-Status check_tensors(const Plan& plan, const std::vector<ManifestTensor>& declared, const std::vector<uint32_t>& values,
+// Whether a value is what the manifest says of an input or output. Complex numbers are pairs in plans: a last dimension
+// of 2, and strides that count parts.
+bool is_declared(const Plan& plan, const Value& v, const ManifestTensor& m) {
+  const uint32_t ndim = static_cast<uint32_t>(m.shape.size());
+  const bool pairs = is_complex(m.dtype);
+  if (v.dtype != part_dtype(m.dtype) || v.ndim != ndim + (pairs ? 1 : 0)) return false;
+  for (uint32_t d = 0; d < ndim; ++d) {
+    if (!agrees(plan, m.shape[d], plan.shape(v)[d])) return false;
+    if (!agrees(plan, m.strides[d], plan.strides(v)[d], pairs ? 2 : 1)) return false;
+  }
+  const auto is = [&](uint32_t e, int64_t n) { return plan.exprs.bounds(e).lo == n && plan.exprs.bounds(e).hi == n; };
+  return !pairs || (is(plan.shape(v)[ndim], 2) && is(plan.strides(v)[ndim], 1));
+}
+
+Status check_tensors(Plan* checked, const std::vector<ManifestTensor>& declared, const std::vector<uint32_t>& values,
                      Storage storage, const char* what) {
+  Plan& plan = *checked;
   if (declared.size() != values.size()) {
     return error(HT_BAD_BUNDLE, "%zu %ss, the manifest has %zu", values.size(), what, declared.size());
   }
   for (size_t i = 0; i < values.size(); ++i) {
-    const Value& v = plan.values[values[i]];
+    Value& v = plan.values[values[i]];
     const ManifestTensor& m = declared[i];
     if (v.storage != storage || v.at != i) {
       return error(HT_BAD_BUNDLE, "%s %zu: value \"%s\" is not stored there", what, i, v.name);
     }
     // an output's value has the graph's name; the manifest has the name that users see
     const bool same_name = storage == Storage::output || std::strcmp(v.name, m.name) == 0;
-    bool same = same_name && v.dtype == m.dtype && v.ndim == m.shape.size();
-    for (uint32_t d = 0; same && d < v.ndim; ++d) {
-      same = agrees(plan, m.shape[d], plan.shape(v)[d]) && agrees(plan, m.strides[d], plan.strides(v)[d]);
-    }
-    if (!same) {
+    if (!same_name || !is_declared(plan, v, m)) {
       return error(HT_BAD_BUNDLE, "%s %zu \"%s\": name, dtype, shape or strides differ from the manifest's \"%s\"",
                    what, i, v.name, m.name);
     }
+    v.is_complex = is_complex(m.dtype);
   }
   size_t num_stored = 0;
   for (const Value& v : plan.values) num_stored += v.storage == storage ? 1 : 0;
@@ -189,14 +202,19 @@ Status check_syms(const Plan& plan, const ManifestEntry& entry) {
   return same ? Status() : error(HT_BAD_BUNDLE, "its symbols differ from the manifest's");
 }
 
-// A constant has the declared dtype and numel, a state also the shape; both fit into what is stored.
+// A constant has the declared dtype and numel, a state also the shape, and behind it the parts of complex numbers; both
+// fit into what is stored.
 Status check_array(const Plan& plan, const Value& v, const ManifestArray& array) {
-  bool same = v.dtype == array.dtype;
+  bool same = v.dtype == part_dtype(array.dtype);
   int64_t numel_nbytes = itemsize(v.dtype);
   for (uint32_t d = 0; same && d < 2 * v.ndim; ++d) same = plan.exprs.is_constant(plan.dims[v.first_dim + d]);
   if (same && v.storage == Storage::state) {
-    same = v.ndim == array.shape.size();
-    for (uint32_t d = 0; same && d < v.ndim; ++d) same = plan.exprs.constant(plan.shape(v)[d]) == array.shape[d];
+    const size_t ndim = array.shape.size();
+    const bool pairs = is_complex(array.dtype);
+    same = v.ndim == ndim + (pairs ? 1 : 0);
+    for (uint32_t d = 0; same && d < v.ndim; ++d) {
+      same = plan.exprs.constant(plan.shape(v)[d]) == (d < ndim ? array.shape[d] : 2);
+    }
   }
   for (uint32_t d = 0; same && d < v.ndim; ++d) {
     same = checked_mul(numel_nbytes, plan.exprs.constant(plan.shape(v)[d]), &numel_nbytes);
@@ -296,8 +314,8 @@ Status verify(const Manifest& manifest, const ManifestEntry& entry, const char* 
   HT_RETURN_IF_ERROR(check_dims(*plan));
   HT_RETURN_IF_ERROR(check_syms(*plan, entry));
   HT_RETURN_IF_ERROR(check_read_format(*plan, manifest.format));
-  HT_RETURN_IF_ERROR(check_tensors(*plan, entry.inputs, plan->inputs, Storage::input, "input"));
-  HT_RETURN_IF_ERROR(check_tensors(*plan, entry.outputs, plan->outputs, Storage::output, "output"));
+  HT_RETURN_IF_ERROR(check_tensors(plan, entry.inputs, plan->inputs, Storage::input, "input"));
+  HT_RETURN_IF_ERROR(check_tensors(plan, entry.outputs, plan->outputs, Storage::output, "output"));
   HT_RETURN_IF_ERROR(resolve_arrays(manifest, plan));
   const char* device = manifest.targets[static_cast<size_t>(manifest.find_target(target))].device;
   HT_RETURN_IF_ERROR(check_gpu_kernels(*plan, manifest, device));

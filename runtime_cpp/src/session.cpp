@@ -36,7 +36,7 @@ Session::Session(std::shared_ptr<const Model> model, SessionConfig config, std::
     entry.destinations.resize(plan.outputs.size());
     entry.own.resize(plan.outputs.size());
     for (size_t k = 0; k < plan.outputs.size(); ++k) {
-      entry.own[k].dims.resize(2 * plan.values[plan.outputs[k]].ndim + 1);
+      entry.own[k].dims.resize(2 * port_ndim(plan.values[plan.outputs[k]]) + 1);
     }
     entry.recordable = config_.graphs && queue_->can_record() && no_graph_reason(program).empty();
   }
@@ -303,8 +303,8 @@ void Session::fill_form(const Value& value, bool on_host, ht_tensor* out) const 
   out->device = {};
   out->device.device_type = static_cast<decltype(out->device.device_type)>(1);
   if (!on_host) out->device = device_.dl_device();
-  out->ndim = static_cast<int32_t>(value.ndim);
-  out->dtype = dl_dtype(value.dtype);
+  out->ndim = static_cast<int32_t>(port_ndim(value));
+  out->dtype = dl_dtype(port_dtype(value));
 }
 
 void Session::return_own(const Call& call, size_t i) {
@@ -312,14 +312,15 @@ void Session::return_own(const Call& call, size_t i) {
   const BoundPort& bound = call.binding->output(i);
   OwnOutput& own = entries_[call.entry].own[i];
   own.data = own_block(call, i)->data;
-  for (uint32_t d = 0; d < v.ndim; ++d) {
+  const uint32_t ndim = port_ndim(v);
+  for (uint32_t d = 0; d < ndim; ++d) {
     own.dims[d] = bound.shape[d];
-    own.dims[v.ndim + d] = bound.strides[d];
+    own.dims[ndim + d] = bound.strides[d];
   }
   ht_tensor& out = call.outputs[i];
   fill_form(v, call.own_on_host, &out);
   out.shape = own.dims.data();
-  out.strides = own.dims.data() + v.ndim;
+  out.strides = own.dims.data() + ndim;
   out.data = own.data;
   out.byte_offset = 0;
 }

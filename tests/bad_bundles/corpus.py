@@ -252,6 +252,8 @@ PLAN_EDITS: dict[str, tuple[str, object]] = {
     "a constant of another dtype": ("values/1/dtype", "i32"),
     "an unknown dtype": ("values/3/dtype", "f31"),
     "a dtype of a later format": ("values/3/dtype", "u32"),
+    "a value of complex numbers": ("values/3/dtype", "c64"),
+    "a buffer of complex numbers": ("kernels/0/params/0", ["buffer", "c128", "read"]),
     "an unknown access": ("kernels/0/params/0", ["buffer", "f32", "look"]),
     "a buffer after an int": ("kernels/0/params", [["int"], ["buffer", "f32", "read"]]),
     "a launch with other ints": ("body/0/ints", [2, 2]),

@@ -10,11 +10,14 @@ import torch
 from hardtack.exporter import to_graphs
 from tests.export.checks import ours
 
+NAMES = """
+    log log2 log10 log1p sqrt rsqrt exp exp2 expm1 sin cos tan sinh cosh tanh sigmoid asin acos atan asinh acosh atanh
+"""
 FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    **{
-        name: getattr(torch, name)
-        for name in "log log2 log10 sqrt rsqrt sin cos tan sinh cosh tanh sigmoid".split()  # noqa: SIM905
-    },
+    **{name: getattr(torch, name) for name in NAMES.split()},
+    "silu": torch.nn.functional.silu,
+    "z^z": lambda z: z**z,
+    "2^z": lambda z: 2.0**z,
     **{f"pow {p}": (lambda z, p=p: z**p) for p in (-1, 0, 0.5, -0.5, 2, 3, 2.5, 1 + 2j)},  # type: ignore[misc]
 }
 CORNERS = [(0.0, 0.0), (-1.0, 0.0), (-1.0, -0.0), (0.0, 2.0), (0.0, -2.0), (15.0, 1.0), (-15.0, 0.5), (1e-3, 1e-4)]

@@ -251,7 +251,8 @@ def test_any_strides_are_taken(model: hardtack.Model, x: np.ndarray[Any, Any]) -
         (np.ones((65, 4), np.float32), 'input "x" (0 of entry "forward"): dimension 0 is 65, expected 0 to 64 (n)'),
         ("text", "input 'x': is a str, not a tensor: pass a numpy array or an object with __dlpack__"),
         (np.ones((2, 4), ">f4"), "input 'x': numpy dtype >f4 is not one that models take"),
-        (np.ones((2, 4), np.complex64), "input 'x': numpy dtype complex64 is not one that models take"),
+        (np.ones((2, 4), np.complex64), 'input "x" (0 of entry "forward"): dtype is c64, expected f32'),
+        (np.ones((2, 4), np.complex256), "input 'x': numpy dtype complex256 is not one that models take"),
         (3.0, "input x: f32[n, 4] cannot be the Python float 3.0"),
         (
             np.ones((13, 4), np.float32),

@@ -32,3 +32,24 @@ def test_the_last_write_of_a_state_is_compared(tmp_path: Path) -> None:
     written = [d for d in found.steps if d.shape == (3, 4, 8)]
     assert len(written) == 1
     assert all(d.relative <= d.allowed for d in found.steps), found.steps
+
+
+class Turns(nn.Module):
+    sign: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("sign", torch.ones(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.sign.mul_(-1)
+        return self.sign * x
+
+
+def test_steps_begin_from_the_states_that_outputs_begin_from(tmp_path: Path) -> None:
+    """Eager changes the module's buffers, and the graph that steps are compared with starts from these."""
+    path, args, module = tmp_path / "m.pkg", (torch.randn(3, 2),), Turns().eval()
+    hardtack.export(module, args, path=path, targets=["cpu:x86-64-v3"], progress=False)
+    found = compare(hardtack.load(path, device="cpu"), module, args, steps=True)
+    assert found.steps
+    assert all(d.absolute == 0 for d in (*found.outputs, *found.steps)), found

@@ -16,8 +16,8 @@ typedef DLDataType ht_dtype;
 typedef DLDevice ht_device;
 typedef DLTensor ht_tensor;
 #else
-/** code: 0 int, 1 uint, 2 float, 4 bfloat, 6 bool, 10 float8_e4m3fn, 12 float8_e5m2, 14 float8_e8m0fnu
-    (DLDataTypeCode). lanes is 1. */
+/** code: 0 int, 1 uint, 2 float, 4 bfloat, 5 complex (bits of both parts), 6 bool, 10 float8_e4m3fn,
+    12 float8_e5m2, 14 float8_e8m0fnu (DLDataTypeCode). lanes is 1. */
 typedef struct ht_dtype {
   uint8_t code;
   uint8_t bits;

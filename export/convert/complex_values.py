@@ -1,0 +1,168 @@
+"""Comparisons, reductions and products of complex numbers with what is added to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hardtack.codegen.ir.expr import int_value
+from hardtack.codegen.ir.types import DType
+from hardtack.exporter.convert.builder import Builder
+from hardtack.exporter.convert.complex import (
+    absolute,
+    added,
+    as_complex,
+    converts_complex,
+    matrix_product,
+    times,
+    truth,
+)
+from hardtack.exporter.convert.reductions import dims_of
+from hardtack.exporter.convert.table import CONVERTERS, ComplexValue, Value
+from hardtack.exporter.errors import Refusal
+
+
+def _real(name: str, b: Builder, *args: Any, **kwargs: Any) -> Value:
+    """What an op makes of real operands."""
+    found = CONVERTERS[name](b, *args, **kwargs)
+    assert isinstance(found, Value)
+    return found
+
+
+@converts_complex("_assert_tensor_metadata.default")
+def _nothing(b: Builder, *_: Any, **__: Any) -> None:
+    """Checks on what the types already say."""
+
+
+@converts_complex("eq.Tensor", "eq.Scalar", kind="eq", joined="and")
+@converts_complex("ne.Tensor", "ne.Scalar", kind="ne", joined="or")
+def _compared(b: Builder, x: Any, y: Any, *, kind: str, joined: str) -> Value:
+    if not isinstance(y, (Value, ComplexValue)):
+        y = complex(y)
+    other = as_complex(b, y)
+    x = as_complex(b, x)
+    re, im = (other.re, other.im) if isinstance(other, ComplexValue) else (other.real, other.imag)
+    wide = DType.F64 if DType.F64 in (x.re.dtype, re.dtype if isinstance(re, Value) else None) else x.re.dtype
+    return b.op(joined, b.pw(kind, x.re, re, dtype=wide), b.pw(kind, x.im, im, dtype=wide))
+
+
+@converts_complex("isnan.default", kind="isnan")
+@converts_complex("isinf.default", kind="isinf")
+def _either(b: Builder, x: ComplexValue, *, kind: str) -> Value:
+    return b.op("or", b.pw(kind, x.re), b.pw(kind, x.im))
+
+
+@converts_complex("logical_not.default")
+def _not(b: Builder, x: ComplexValue) -> Value:
+    return b.op("not", truth(b, x))
+
+
+@converts_complex("logical_and.default", kind="and")
+@converts_complex("logical_or.default", kind="or")
+@converts_complex("logical_xor.default", kind="xor")
+def _logical(b: Builder, x: Any, y: Any, *, kind: str) -> Value:
+    return b.op(kind, truth(b, x), truth(b, y))
+
+
+_ALL = ("default", "dim", "dims")
+
+
+@converts_complex(*(f"any.{o}" for o in _ALL), name="aten.any")
+@converts_complex(*(f"all.{o}" for o in _ALL), name="aten.all")
+def _any(b: Builder, x: ComplexValue, *args: Any, name: str) -> Value:
+    return _real(f"{name}.dim" if args else f"{name}.default", b, truth(b, x), *args)
+
+
+@converts_complex("linalg_vector_norm.default")
+def _norm(b: Builder, x: ComplexValue, *args: Any, **kwargs: Any) -> Value:
+    return _real("aten.linalg_vector_norm.default", b, absolute(b, x), *args, **kwargs)
+
+
+@converts_complex("var.correction", root=False)
+@converts_complex("std.correction", root=True)
+def _variance(b: Builder, x: ComplexValue, *args: Any, root: bool, **kwargs: Any) -> Value:
+    """The variances of both parts, added up."""
+    parts = [_real("aten.var.correction", b, part, *args, **kwargs) for part in (x.re, x.im)]
+    total = b.pw("add", *parts)
+    return b.pw("sqrt", total) if root else total
+
+
+@converts_complex("prod.default", "prod.dim_int")
+def _prod(b: Builder, x: ComplexValue, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> ComplexValue:
+    """By halves: of 2n numbers the products of the first and the last n, until there is one."""
+    x = ComplexValue(*(b.to(part, b.result.dtype) for part in (x.re, x.im)))
+    for d in reversed(dims_of(x.re, dim)):
+        x = _halved(b, x, d, keepdim)
+    return x
+
+
+def _fixed_length(x: ComplexValue, dim: int, what: str) -> int:
+    n = int_value(x.re.shape[dim])
+    if n is None:
+        raise Refusal(f"{what} of complex numbers along a dynamic dimension: make it static")
+    return n
+
+
+def _each(x: ComplexValue, change: Callable[[Value], Value]) -> ComplexValue:
+    return ComplexValue(change(x.re), change(x.im))
+
+
+def _halved(b: Builder, x: ComplexValue, dim: int, keepdim: bool) -> ComplexValue:
+    n = _fixed_length(x, dim, "a product")
+    if n == 0:
+        shape = [1 if d == dim else s for d, s in enumerate(x.re.shape)]
+        x = ComplexValue(b.full(shape, 1, x.re.dtype), b.full(shape, 0, x.re.dtype))
+        n = 1
+    while n > 1:
+        half = n // 2
+        found = times(
+            b,
+            _each(x, lambda t, half=half: b.slice(t, dim, 0, half)),  # type: ignore[misc]
+            _each(x, lambda t, half=half: b.slice(t, dim, half, half)),  # type: ignore[misc]
+        )
+        if n % 2:
+            rest = _each(x, lambda t, n=n: b.slice(t, dim, n - 1, 1))  # type: ignore[misc]
+            found = ComplexValue(b.cat([found.re, rest.re], dim), b.cat([found.im, rest.im], dim))
+        x, n = found, half + n % 2
+    return x if keepdim else _each(x, lambda t: b.reshape(t, [s for d, s in enumerate(t.shape) if d != dim]))
+
+
+@converts_complex("cumprod.default")
+def _cumprod(b: Builder, x: ComplexValue, dim: int, *, dtype: Any = None) -> ComplexValue:
+    """By doubling: products of 2, of 4, of 8 numbers up to each one."""
+    x = ComplexValue(*(b.to(part, b.result.dtype) for part in (x.re, x.im)))
+    if x.re.rank == 0:
+        return x
+    dim %= x.re.rank
+    n, step = _fixed_length(x, dim, "running products"), 1
+    while step < n:
+        lo = [step if d == dim else 0 for d in range(x.re.rank)]
+        hi = [-step if d == dim else 0 for d in range(x.re.rank)]
+        x = times(b, x, ComplexValue(b.pad(x.re, lo, hi, 1.0), b.pad(x.im, lo, hi, 0.0)))
+        step *= 2
+    return x
+
+
+def _scaled(b: Builder, x: Any, factor: Any) -> Any:
+    return x if factor == 1 else times(b, as_complex(b, x), factor)
+
+
+@converts_complex("addmm.default", "baddbmm.default", "addmv.default")
+def _addmm(b: Builder, x: Any, m: Any, n: Any, *, beta: Any = 1, alpha: Any = 1) -> ComplexValue:
+    """beta * x + alpha * (m @ n); with beta 0, x does not matter."""
+    found: ComplexValue = _scaled(b, matrix_product(b, as_complex(b, m), n), alpha)
+    if beta != 0:
+        found = added(b, found, _scaled(b, x, beta))
+    return found
+
+
+def _linear_product(b: Builder, x: Value, weight: Value) -> Value:
+    return _real("aten.linear.default", b, x, weight)
+
+
+@converts_complex("linear.default")
+def _linear(b: Builder, x: Any, weight: Any, bias: Any = None) -> ComplexValue:
+    found: ComplexValue = matrix_product(b, as_complex(b, x), weight, _linear_product)
+    if bias is not None:
+        found = added(b, found, bias)
+    return found
