@@ -1,4 +1,5 @@
-"""Ops that users bring kernels for: a Graph op `custom` with the arguments of the call, in the order of the schema."""
+"""Ops with kernels that are no templates, users' and Hardtack's own: a Graph op `custom` with the arguments of the
+call, in the order of the schema."""
 
 from __future__ import annotations
 
@@ -26,7 +27,6 @@ def convert_kernel(
     args, kwargs: as lowerings get them. Raises Refusal for an argument that kernels do not get, and PluginError for a
     function that says how large a workspace is and raises, or gives no size.
     """
-    extensions.note(given)
     kernel: UserKernel = given.function
     whole, named = with_defaults(given.op, args, kwargs)
     schema = given.op._schema.arguments

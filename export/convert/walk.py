@@ -34,6 +34,7 @@ from hardtack.exporter.errors import (
 )
 from hardtack.exporter.extensions import TORCH_NAMESPACES, Extensions, Given
 from hardtack.exporter.functional_ops import original
+from hardtack.exporter.kernels.own_kernels import own_kernel
 from hardtack.exporter.origin import origin_of, source_of
 from hardtack.exporter.sizes.shapes import Sizes, sympy_of
 from hardtack.exporter.sizes.strides import row_major
@@ -217,7 +218,10 @@ class Walk:
             raise Refusal("the program was decomposed before: export the module, or what torch.export.export gave")
         convert = None if op_name(node.target) in _WRAPPERS else CONVERTERS.get(name) or COMPLEX.get(name)
         if convert is None:
-            raise Refusal(_reason(node, name))
+            own = None if op_name(node.target) in _WRAPPERS else own_kernel(name)
+            if own is None:
+                raise Refusal(_reason(node, name))
+            return self._own(node, name, own)
         b = self.builder
         self._begin(node, name)
         fresh = any(symbol not in self.sizes.symbols for symbol, _, _ in _new_sizes(node))
@@ -260,6 +264,18 @@ class Walk:
         for guard in self.sizes.guards(condition):
             self.builder.require(guard.relation, guard.a, guard.b, f"a condition of the model ({message})")
 
+    def _own(self, node: Node, name: str, kernel: Given) -> Any:
+        """The results of a kernel of Hardtack's own."""
+        self._begin(node, name)
+        self.builder.stated = self._stated(node)
+        args = tuple(self.operand(a) for a in node.args)
+        kwargs = {k: self.operand(v) for k, v in node.kwargs.items()}
+        value = node.meta.get("val")
+        if has_complex((*args, *kwargs.values())) or any(t.dtype.is_complex for t in _tensors_of(value)):
+            raise Refusal("its kernel is of real numbers")
+        values = convert_kernel(self.builder, self.extensions, kernel, args, kwargs)
+        return values if isinstance(value, (tuple, list)) else values[0]
+
     def _users(self, node: Node, name: str, users: Given) -> Any:
         """What a user's lowering or kernel makes of an op. PluginError for what it raises, but a Refusal."""
         where, b, value = source_of(node), self.builder, node.meta.get("val")
@@ -270,6 +286,7 @@ class Walk:
         if has_complex((*args, *kwargs.values())) or any(t.dtype.is_complex for t in _tensors_of(value)):
             raise PluginError(f"{users} cannot be taken for complex numbers", where, "give it a decomposition")
         if users.what == "kernel":
+            self.extensions.note(users)
             values = convert_kernel(b, self.extensions, users, args, kwargs)
         else:
             values = self._lowered(users, where, args, kwargs)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch._decomp import get_decompositions
 
-from hardtack.exporter.decompose import antialiased_resizes, packed_int4, quantized, selections, small_linalg
+from hardtack.exporter.decompose import antialiased_resizes, linear_algebra, packed_int4, quantized, selections
 from hardtack.exporter.decompose.bags import embedding_bag, with_even_bags
 from hardtack.exporter.decompose.dropouts import with_dropouts_as_views
 from hardtack.exporter.decompose.grid_samples import grid_sample
@@ -279,7 +279,7 @@ OWN: dict[str, Callable[..., Any]] = {
     "aten._upsample_bicubic2d_aa.default": antialiased_resizes.bicubic,
     "aten._thnn_fused_lstm_cell.default": _lstm_cell,
     "aten._thnn_fused_gru_cell.default": _gru_cell,
-    **small_linalg.OWN,
+    **linear_algebra.OWN,
 }
 """Ops that torch has no decomposition for, or none that is right for all dtypes."""
 

@@ -39,7 +39,7 @@ Status Binding::add_port(uint32_t value, std::vector<BoundPort>* ports) {
       const bool unknown = port.strides[d] < 0;  // until the run has read a size
       if (!unknown && port.strides[d] % 2 != 0) {
         return error(HT_BAD_BUNDLE, "entry \"%s\" with %s: complex \"%s\" has the stride %lld of parts in dimension %u",
-                     program_.plan.entry, sizes_text(program_.plan, syms_.data()).c_str(), v.name,
+                     program_.plan.entry, sizes_text(program_.plan, syms_).c_str(), v.name,
                      static_cast<long long>(port.strides[d]), d);
       }
       strides.push_back(unknown ? port.strides[d] : port.strides[d] / 2);

@@ -1,11 +1,13 @@
-"""Linear algebra of small matrices, a step for each row: LU with partial pivoting, Cholesky, and solving by triangles.
+"""Linear algebra of matrices: LU with partial pivoting, Cholesky, and solving by triangles.
 
-All matrices of a batch take a step together. Graphs grow with the number of rows, which is limited; larger matrices
-want a library, which a kernel of the user's can call (docs/extending.md).
+Of small ones, a step for each row, in ops that every target has: all matrices of a batch take a step together. Of
+larger ones, or of sizes that vary, what is left whole is the factors and the solution by a triangle, for which there
+are kernels (export/kernels/).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -28,21 +30,20 @@ class Factors(NamedTuple):
     info: Tensor
 
 
-def _size(a: Tensor, what: str) -> int:
-    """The rows of square matrices of real numbers: of complex ones triangles are conjugates of each other."""
+def _is_small(a: Tensor, what: str) -> bool:
+    """Whether the matrices take a step for each row. CaptureError for complex numbers, of which triangles are
+    conjugates of each other."""
     if a.is_complex():
         raise CaptureError(f"{what} of complex matrices is not supported", fix="solve for real and imaginary parts")
     n = a.shape[-1]
-    if not isinstance(n, int) or n > MOST_ROWS:
-        raise CaptureError(
-            f"{what} of matrices of {n} rows: up to {MOST_ROWS} are computed, a number that is known at export",
-            fix="give the op a kernel that calls a library: export(kernels={op: hardtack.HostKernel(...)})",
-        )
-    return n
+    return isinstance(n, int) and n <= MOST_ROWS and a.shape[-2] == n
 
 
 def _factors(a: Tensor, what: str) -> Factors:
-    n = _size(a, what)
+    if not _is_small(a, what):
+        whole, given, found = torch.ops.aten.linalg_lu_factor_ex.default(a)
+        return Factors(whole, _rows(whole, given), given, _even(a, given), found)
+    n = a.shape[-1]
     batch, places = a.shape[:-2], torch.arange(n, device=a.device)
     rows = places.expand(*batch, n)
     even, info = a.new_ones(batch), torch.zeros(batch, dtype=torch.int64, device=a.device)
@@ -66,8 +67,24 @@ def _factors(a: Tensor, what: str) -> Factors:
     return Factors(lu, rows, made.to(torch.int32), even, info.to(torch.int32))
 
 
+def _rows(lu: Tensor, pivots: Tensor) -> Tensor:
+    """The rows of A in the order that pivots exchange them to."""
+    found: Tensor = torch.ops.aten.lu_unpack.default(lu, pivots, False)[0].argmax(-2)
+    return found
+
+
+def _even(a: Tensor, pivots: Tensor) -> Tensor:
+    """1 or -1, by how often rows were exchanged."""
+    exchanged = (pivots != torch.arange(1, pivots.shape[-1] + 1, device=a.device)).sum(-1)
+    return (1 - 2 * (exchanged % 2)).to(a.dtype)
+
+
 def _by_triangle(a: Tensor, b: Tensor, upper: bool, unit: bool) -> Tensor:
     """X of A X = B, A of one triangle [..., n, n]: row by row, each taken out of what is left of B."""
+    if not _is_small(a, "solve_triangular"):
+        a = a.expand(*b.shape[:-2], *a.shape[-2:])
+        found: Tensor = torch.ops.aten.linalg_solve_triangular.default(a, b, upper=upper, unitriangular=unit)
+        return found
     n = a.shape[-1]
     places = torch.arange(n, device=a.device)
     rows: list[Tensor] = []
@@ -136,20 +153,28 @@ def solve_ex(
 
 
 def lu_factor_ex(a: Tensor, *, pivot: bool = True, check_errors: bool = False) -> tuple[Tensor, Tensor, Tensor]:
-    if not pivot or a.shape[-1] != a.shape[-2]:
-        raise CaptureError("lu_factor without pivots, or of matrices that are not square, is not supported")
-    f = _factors(a, "lu_factor")
+    if not (pivot and _is_small(a, "lu_factor")) and not check_errors:
+        return NotImplemented  # type: ignore[no-any-return]  # left as it is
+    lu, pivots, info = _lu(a, pivot)
     if check_errors:
-        _check(f.info, "linalg.lu_factor_ex")
-    return f.lu, f.pivots, f.info
+        _check(info, "linalg.lu_factor_ex")
+    return lu, pivots, info
+
+
+def _lu(a: Tensor, pivot: bool) -> tuple[Tensor, Tensor, Tensor]:
+    if pivot and _is_small(a, "lu_factor"):
+        f = _factors(a, "lu_factor")
+        return f.lu, f.pivots, f.info
+    lu, pivots, info = torch.ops.aten.linalg_lu_factor_ex.default(a, pivot=pivot)
+    return lu, pivots, info
 
 
 def lu_solve(lu: Tensor, pivots: Tensor, b: Tensor, *, left: bool = True, adjoint: bool = False) -> Tensor:
     """Of factors: the exchanges of rows are done again, in order."""
-    n = _size(lu, "lu_solve")
-    places = torch.arange(n, device=lu.device)
-    rows = places.expand(pivots.shape)
-    for k in range(n):
+    small = _is_small(lu, "lu_solve")
+    places = torch.arange(lu.shape[-1], device=lu.device)
+    rows = places.expand(pivots.shape) if small else _rows(lu, pivots)
+    for k in range(lu.shape[-1] if small else 0):
         chosen = pivots[..., k : k + 1].long() - 1
         rows = rows.gather(-1, torch.where(places == k, chosen, torch.where(places == chosen, k, places)))
     found = _solution(Factors(lu, rows, pivots, pivots, pivots), b if left else b.mT, transposed=adjoint == left)
@@ -157,9 +182,14 @@ def lu_solve(lu: Tensor, pivots: Tensor, b: Tensor, *, left: bool = True, adjoin
 
 
 def solve_triangular(a: Tensor, b: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:
-    _size(a, "solve_triangular")
+    if left and not _is_small(a, "solve_triangular") and a.shape[:-2] == b.shape[:-2]:
+        return NotImplemented  # type: ignore[no-any-return]  # left as it is
+    return _solved(a, b, upper, left, unitriangular)
+
+
+def _solved(a: Tensor, b: Tensor, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:
     if not left:
-        return solve_triangular(a.mT, b.mT, upper=not upper, unitriangular=unitriangular).mT
+        return _solved(a.mT, b.mT, not upper, unitriangular=unitriangular).mT
     shape = _common(a, b)
     return _by_triangle(a.expand(*shape, *a.shape[-2:]), b.expand(*shape, *b.shape[-2:]), upper, unitriangular)
 
@@ -168,12 +198,24 @@ def triangular_solve(
     b: Tensor, a: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> tuple[Tensor, Tensor]:
     used = a.mT if transpose else a
-    return solve_triangular(used, b, upper=upper != transpose, unitriangular=unitriangular), a.clone()
+    return _solved(used, b, upper != transpose, unitriangular=unitriangular), a.clone()
 
 
 def cholesky_ex(a: Tensor, *, upper: bool = False, check_errors: bool = False) -> tuple[Tensor, Tensor]:
+    if not _is_small(a, "cholesky") and not check_errors:
+        return NotImplemented  # type: ignore[no-any-return]  # left as it is
+    found, info = _cholesky(a, upper)
+    if check_errors:
+        _check(info, "linalg.cholesky_ex")
+    return found, info
+
+
+def _cholesky(a: Tensor, upper: bool) -> tuple[Tensor, Tensor]:
     """Column by column. info: the first pivot that is not above 0, counted from 1, behind which all is NaN."""
-    n = _size(a, "cholesky")
+    if not _is_small(a, "cholesky"):
+        found, info = torch.ops.aten.linalg_cholesky_ex.default(a, upper=upper)
+        return found, info
+    n = a.shape[-1]
     places = torch.arange(n, device=a.device)
     a = a.mT if upper else a  # of the triangle that LAPACK reads
     info = torch.zeros(a.shape[:-2], dtype=torch.int64, device=a.device)
@@ -186,15 +228,12 @@ def cholesky_ex(a: Tensor, *, upper: bool = False, check_errors: bool = False) -
         columns.append(column.unsqueeze(-1))
         a = a - column.unsqueeze(-1) * column.unsqueeze(-2)
     lower = torch.cat(columns, -1) if columns else a.clone()
-    if check_errors:
-        _check(info, "linalg.cholesky_ex")
     return (lower.mT if upper else lower), info.to(torch.int32)
 
 
 def cholesky_solve(b: Tensor, factor: Tensor, upper: bool = False) -> Tensor:
     lower = factor.mT if upper else factor
-    first = solve_triangular(lower, b, upper=False)
-    return solve_triangular(lower.mT, first, upper=True)
+    return _solved(lower.mT, _solved(lower, b, False), True)
 
 
 def cholesky_inverse(factor: Tensor, upper: bool = False) -> Tensor:
@@ -213,6 +252,11 @@ def inv(a: Tensor) -> Tensor:
     return found
 
 
+def tensorinv(a: Tensor, ind: int = 2) -> Tensor:
+    rows = math.prod(a.shape[:ind])
+    return inv(a.reshape(rows, -1)).reshape(*a.shape[ind:], *a.shape[:ind])
+
+
 def solve(a: Tensor, b: Tensor, *, left: bool = True) -> Tensor:
     found, _, _, info = solve_ex(a, b, left=left)
     _check(info, "linalg.solve")
@@ -220,15 +264,38 @@ def solve(a: Tensor, b: Tensor, *, left: bool = True) -> Tensor:
 
 
 def cholesky(a: Tensor, *, upper: bool = False) -> Tensor:
-    found, info = cholesky_ex(a, upper=upper)
+    found, info = _cholesky(a, upper)
     _check(info, "linalg.cholesky")
     return found
 
 
 def lu_factor(a: Tensor, *, pivot: bool = True) -> tuple[Tensor, Tensor]:
-    lu, pivots, info = lu_factor_ex(a, pivot=pivot)
+    lu, pivots, info = _lu(a, pivot)
     _check(info, "linalg.lu_factor")
     return lu, pivots
+
+
+def pinv(a: Tensor, *, atol: Tensor | None = None, rtol: Tensor | None = None, hermitian: bool = False) -> Tensor:
+    """By singular values, or eigenvalues of what is hermitian; those within the tolerance count as 0."""
+    if a.is_complex():
+        raise CaptureError("pinv of complex matrices is not supported", fix="take real and imaginary parts apart")
+    if hermitian:
+        values, right = torch.linalg.eigh(a)
+        left, sizes = right, values.abs()
+    else:
+        left, values, transposed = torch.linalg.svd(a, full_matrices=False)
+        right, sizes = transposed.mT, values
+    usual = torch.sym_max(*a.shape[-2:]) * torch.finfo(a.dtype).eps  # type: ignore[no-untyped-call]
+    if rtol is None:
+        rtol = torch.full_like(sizes[..., :1], usual) if atol is None else torch.where(atol > 0, 0.0, usual)[..., None]
+    else:
+        rtol = rtol.unsqueeze(-1)
+    small = rtol * sizes.amax(-1, keepdim=True)
+    if atol is not None:
+        small = torch.maximum(atol.unsqueeze(-1).expand_as(small), small)
+    inverse = torch.where(sizes > small, 1 / torch.where(sizes > small, values, 1), 0)
+    found: Tensor = (right * inverse.unsqueeze(-2)) @ left.mT
+    return found
 
 
 OWN: dict[str, Callable[..., Any]] = {
@@ -249,5 +316,7 @@ OWN: dict[str, Callable[..., Any]] = {
     "aten.linalg_cholesky_ex.default": cholesky_ex,
     "aten.cholesky_solve.default": cholesky_solve,
     "aten.cholesky_inverse.default": cholesky_inverse,
+    "aten.linalg_tensorinv.default": tensorinv,
+    "aten.linalg_pinv.atol_rtol_tensor": pinv,
 }
 """Ops of torch -> their functions."""

@@ -1,0 +1,81 @@
+// Eigenvalues of symmetric matrices by Jacobi's rotations (Golub, Van Loan, Matrix Computations, 8.5).
+namespace {
+
+constexpr int kMostSweeps = 60;
+
+// The rotation that makes s(p, q) zero, of s and of the columns of v.
+void rotate(const Matrix& s, const Matrix& v, int64_t p, int64_t q) {
+  const double theta = (s(q, q) - s(p, p)) / (2 * s(p, q));
+  const double t = (theta >= 0 ? 1 : -1) / (magnitude(theta) + root(theta * theta + 1));
+  const double cosine = 1 / root(t * t + 1), sine = t * cosine;
+  for (int64_t i = 0; i < s.n; ++i) {
+    const double a = s(i, p), b = s(i, q);
+    s(i, p) = cosine * a - sine * b;
+    s(i, q) = sine * a + cosine * b;
+  }
+  for (int64_t i = 0; i < s.n; ++i) {
+    const double a = s(p, i), b = s(q, i);
+    s(p, i) = cosine * a - sine * b;
+    s(q, i) = sine * a + cosine * b;
+  }
+  for (int64_t i = 0; i < v.m; ++i) {
+    const double a = v(i, p), b = v(i, q);
+    v(i, p) = cosine * a - sine * b;
+    v(i, q) = sine * a + cosine * b;
+  }
+}
+
+// Each element beside the diagonal that is above `small` made zero once; true if there was one.
+bool sweep(const Matrix& s, const Matrix& v, double small) {
+  bool rotated = false;
+  for (int64_t p = 0; p < s.n; ++p)
+    for (int64_t q = p + 1; q < s.n; ++q) {
+      if (!(magnitude(s(p, q)) > small)) continue;
+      rotate(s, v, p, q);
+      rotated = true;
+    }
+  return rotated;
+}
+
+// The largest magnitude.
+double size_of(const Matrix& s) {
+  double most = 0;
+  for (int64_t i = 0; i < s.m * s.n; ++i) most = magnitude(s.at[i]) <= most ? most : magnitude(s.at[i]);
+  return most;
+}
+
+// The places of the diagonal's elements, ascending; of equal ones the first comes first.
+void sort(const Matrix& s, int64_t* order) {
+  for (int64_t i = 0; i < s.n; ++i) {
+    int64_t place = i;
+    for (; place > 0 && s(order[place - 1], order[place - 1]) > s(i, i); --place) order[place] = order[place - 1];
+    order[place] = i;
+  }
+}
+
+}  // namespace
+
+// _linalg_eigh(A, UPLO, compute_v) -> eigenvalues, ascending, and eigenvectors in columns; without compute_v these are
+// empty.
+int32_t ht_linalg_eigh(const ht_kernel_call* call) {
+  const ht_tensor &a = given(call, 0), &values = call->results[0], &vectors = call->results[1];
+  const int64_t n = rows_of(a);
+  const bool lower = (call->arguments[1].value.text[0] | 32) == 'l', with_vectors = flag(call, 2);
+  each(call, batch_of(a), [&](int64_t k, double* work) {
+    const Matrix s = whole(work, n, n), v = whole(work + n * n, with_vectors ? n : 0, n);
+    int64_t* order = reinterpret_cast<int64_t*>(work + 2 * n * n);
+    load(a, k, s);
+    for (int64_t i = 0; i < n; ++i)
+      for (int64_t j = 0; j < i; ++j) (lower ? s(j, i) : s(i, j)) = lower ? s(i, j) : s(j, i);
+    make_identity(v);
+    const double small = kEps / 8 * size_of(s);
+    for (int turn = 0; turn < kMostSweeps && sweep(s, v, small); ++turn) {
+    }
+    sort(s, order);
+    for (int64_t i = 0; i < n; ++i) {
+      put(values, k * n + i, s(order[i], order[i]));
+      for (int64_t j = 0; j < v.m; ++j) put(vectors, (k * n + j) * n + i, v(j, order[i]));
+    }
+  });
+  return 0;
+}

@@ -1,0 +1,85 @@
+// What kernels of matrices share. They compute in double whatever the tensors are, and round once at the end: one code
+// for both types, with errors of f32 that are those of its inputs.
+#include <hardtack/kernel.h>
+
+namespace {
+
+constexpr double kEps = 0x1p-52;
+
+double root(double x) { return __builtin_sqrt(x); }
+double magnitude(double x) { return __builtin_fabs(x); }
+
+// A matrix, or the transpose of one: elements rows * i + columns * j behind `at`.
+struct Matrix {
+  double* at;
+  int64_t m, n, row, column;
+  double& operator()(int64_t i, int64_t j) const { return at[i * row + j * column]; }
+};
+
+Matrix whole(double* at, int64_t m, int64_t n) { return {at, m, n, n, 1}; }
+Matrix transposed(const Matrix& a) { return {a.at, a.n, a.m, a.column, a.row}; }
+
+int64_t rows_of(const ht_tensor& t) { return t.shape[t.ndim - 2]; }
+int64_t columns_of(const ht_tensor& t) { return t.shape[t.ndim - 1]; }
+
+// Matrices in a tensor.
+int64_t batch_of(const ht_tensor& t) {
+  int64_t n = 1;
+  for (int32_t d = 0; d + 2 < t.ndim; ++d) n *= t.shape[d];
+  return n;
+}
+
+const ht_tensor& given(const ht_kernel_call* call, int32_t k) { return *call->arguments[k].value.tensor; }
+bool flag(const ht_kernel_call* call, int32_t k) { return call->arguments[k].value.integer != 0; }
+
+double element(const ht_tensor& t, int64_t i) {
+  return t.dtype.bits == 64 ? static_cast<const double*>(t.data)[i] : static_cast<const float*>(t.data)[i];
+}
+
+void put(const ht_tensor& t, int64_t i, double value) {
+  if (t.dtype.bits == 64) {
+    static_cast<double*>(t.data)[i] = value;
+  } else {
+    static_cast<float*>(t.data)[i] = static_cast<float>(value);
+  }
+}
+
+// The k-th matrix of a tensor, into memory.
+void load(const ht_tensor& t, int64_t k, const Matrix& to) {
+  for (int64_t i = 0; i < to.m; ++i)
+    for (int64_t j = 0; j < to.n; ++j) to(i, j) = element(t, (k * to.m + i) * to.n + j);
+}
+
+// A matrix as the k-th of a tensor, which may have fewer rows and columns.
+void store(const Matrix& a, const ht_tensor& t, int64_t k) {
+  const int64_t m = rows_of(t), n = columns_of(t);
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t j = 0; j < n; ++j) put(t, (k * m + i) * n + j, a(i, j));
+}
+
+void make_identity(const Matrix& a) {
+  for (int64_t i = 0; i < a.m; ++i)
+    for (int64_t j = 0; j < a.n; ++j) a(i, j) = i == j ? 1 : 0;
+}
+
+double* work_of(const ht_kernel_call* call, int32_t worker) {
+  return reinterpret_cast<double*>(static_cast<char*>(call->worker_workspace) + worker * call->worker_nbytes);
+}
+
+// body(k, work) for k in [0, n), with a worker's memory.
+template <typename Body>
+void each(const ht_kernel_call* call, int64_t n, const Body& body) {
+  struct Closure {
+    const ht_kernel_call* call;
+    const Body* body;
+  } closure = {call, &body};
+  call->parallel->run(
+      call->parallel->pool, n,
+      [](void* given, int64_t k, int32_t worker) {
+        const Closure& c = *static_cast<const Closure*>(given);
+        (*c.body)(k, work_of(c.call, worker));
+      },
+      &closure);
+}
+
+}  // namespace

@@ -1,0 +1,116 @@
+// Singular values by Jacobi's rotations of columns (Hestenes): what is left has columns at right angles, whose lengths
+// they are.
+namespace {
+
+constexpr int kMostSweeps = 60;
+
+// A rotation of columns p and q of a.
+void rotate(const Matrix& a, int64_t p, int64_t q, double cosine, double sine) {
+  for (int64_t i = 0; i < a.m; ++i) {
+    const double x = a(i, p), y = a(i, q);
+    a(i, p) = cosine * x - sine * y;
+    a(i, q) = sine * x + cosine * y;
+  }
+}
+
+// True while columns had to be rotated.
+bool sweep(const Matrix& a, const Matrix& v) {
+  bool rotated = false;
+  for (int64_t p = 0; p < a.n; ++p)
+    for (int64_t q = p + 1; q < a.n; ++q) {
+      double alpha = 0, beta = 0, gamma = 0;
+      for (int64_t i = 0; i < a.m; ++i) {
+        alpha += a(i, p) * a(i, p);
+        beta += a(i, q) * a(i, q);
+        gamma += a(i, p) * a(i, q);
+      }
+      if (!(magnitude(gamma) > kEps * root(alpha) * root(beta)) || !(magnitude(gamma) > 0x1p-900)) continue;
+      const double zeta = (beta - alpha) / (2 * gamma);
+      const double t = (zeta >= 0 ? 1 : -1) / (magnitude(zeta) + root(1 + zeta * zeta));
+      const double cosine = 1 / root(1 + t * t);
+      rotate(a, p, q, cosine, cosine * t);
+      rotate(v, p, q, cosine, cosine * t);
+      rotated = true;
+    }
+  return rotated;
+}
+
+double product(const Matrix& u, int64_t p, int64_t q) {
+  double sum = 0;
+  for (int64_t i = 0; i < u.m; ++i) sum += u(i, p) * u(i, q);
+  return sum;
+}
+
+// Column k of u at right angles to those in front, from the axis that is farthest from them.
+void complete(const Matrix& u, int64_t k) {
+  int64_t best = 0;
+  double least = 2;
+  for (int64_t i = 0; i < u.m; ++i) {
+    double sum = 0;
+    for (int64_t j = 0; j < k; ++j) sum += u(i, j) * u(i, j);
+    if (sum < least) best = i, least = sum;
+  }
+  for (int64_t i = 0; i < u.m; ++i) u(i, k) = i == best ? 1 : 0;
+  for (int turn = 0; turn < 2; ++turn)
+    for (int64_t j = 0; j < k; ++j) {
+      const double share = product(u, j, k);
+      for (int64_t i = 0; i < u.m; ++i) u(i, k) -= share * u(i, j);
+    }
+  const double size = root(product(u, k, k));
+  for (int64_t i = 0; i < u.m; ++i) u(i, k) /= size;
+}
+
+// The places of `values` from the largest to the smallest.
+void sort(const double* values, int64_t n, int64_t* order) {
+  for (int64_t i = 0; i < n; ++i) {
+    int64_t place = i;
+    for (; place > 0 && values[order[place - 1]] < values[i]; --place) order[place] = order[place - 1];
+    order[place] = i;
+  }
+}
+
+// The largest magnitude.
+double size_of(const Matrix& s) {
+  double most = 0;
+  for (int64_t i = 0; i < s.m * s.n; ++i) most = magnitude(s.at[i]) <= most ? most : magnitude(s.at[i]);
+  return most;
+}
+
+}  // namespace
+
+// _linalg_svd(A, full_matrices, compute_uv, driver) -> U, S, Vh; compute_uv false: U and Vh are empty.
+int32_t ht_linalg_svd(const ht_kernel_call* call) {
+  const ht_tensor &a = given(call, 0), &left = call->results[0], &values = call->results[1], &right = call->results[2];
+  const bool wide = columns_of(a) > rows_of(a), with_vectors = flag(call, 2);
+  const int64_t m = wide ? columns_of(a) : rows_of(a), n = wide ? rows_of(a) : columns_of(a);
+  const int64_t tall = flag(call, 1) ? m : n;  // columns of the longer vectors
+  each(call, batch_of(a), [&](int64_t k, double* work) {
+    const Matrix s = whole(work, m, n), v = whole(s.at + m * n, n, n), u = whole(v.at + n * n, m, tall);
+    double* sizes = u.at + m * tall;
+    int64_t* order = reinterpret_cast<int64_t*>(sizes + n);
+    load(a, k, wide ? transposed(s) : s);
+    const double most = size_of(s), scale = most > 0 ? most : 1;
+    for (int64_t i = 0; i < m * n; ++i) s.at[i] /= scale;
+    make_identity(v);
+    for (int turn = 0; turn < kMostSweeps && sweep(s, v); ++turn) {
+    }
+    for (int64_t j = 0; j < n; ++j) sizes[j] = root(product(s, j, j));
+    sort(sizes, n, order);
+    for (int64_t j = 0; j < n; ++j) put(values, k * n + j, sizes[order[j]] * scale);
+    if (!with_vectors) return;
+    for (int64_t j = 0; j < tall; ++j) {
+      if (j >= n || sizes[order[j]] <= 0x1p-500) {
+        complete(u, j);
+      } else {
+        for (int64_t i = 0; i < m; ++i) u(i, j) = s(i, order[j]) / sizes[order[j]];
+      }
+    }
+    // A = u s v^T, or, where A is wide, A^T
+    const ht_tensor &longer = wide ? right : left, &shorter = wide ? left : right;
+    for (int64_t i = 0; i < m; ++i)
+      for (int64_t j = 0; j < tall; ++j) put(longer, wide ? (k * tall + j) * m + i : (k * m + i) * tall + j, u(i, j));
+    for (int64_t i = 0; i < n; ++i)
+      for (int64_t j = 0; j < n; ++j) put(shorter, (k * n + (wide ? i : j)) * n + (wide ? j : i), v(i, order[j]));
+  });
+  return 0;
+}

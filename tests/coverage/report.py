@@ -1,0 +1,85 @@
+"""docs/coverage.md: figures by suite, and what is left, one reason a line."""
+
+from __future__ import annotations
+
+import collections
+import re
+from collections.abc import Iterable, Sequence
+
+from tests.coverage.cases import WHAT, Verdict
+
+_HEAD = """# What torch.export captures, and what of it has a bundle
+
+`{command}` wrote this page ({where}). It exports torch's own op
+suite (OpInfo: up to three samples of each entry, in every dtype that eager takes on a CPU), PyTorch's examples of
+torch.export (exportdb) and a list of features that models use, runs each through a file on this CPU and compares with
+eager: types, shapes, values. "Captured" counts what torch.export itself captures and takes apart. `./dev test` runs a
+fixed part of it, and fails where a case does not do what this page says.
+
+"""
+
+
+def page(verdicts: Sequence[Verdict], command: str, where: str) -> str:
+    """The page as markdown."""
+    return _HEAD.format(command=command, where=where) + "\n".join((*_table(verdicts), "", *_rest(verdicts))) + "\n"
+
+
+def _table(verdicts: Sequence[Verdict]) -> Iterable[str]:
+    yield "| suite | cases | captured | as eager | | refused | different | crashed |"
+    yield "|---|---:|---:|---:|---:|---:|---:|---:|"
+    for suite in dict.fromkeys(v.suite for v in verdicts):
+        count = collections.Counter(v.what for v in verdicts if v.suite == suite)
+        captured = sum(count.values()) - count["uncaptured"]
+        share = f"{count['equal'] / captured:.1%}" if captured else ""
+        numbers = (sum(count.values()), captured, count["equal"], share)
+        last = (count["refused"], count["different"], count["crashed"])
+        yield f"| {suite} | " + " | ".join(map(str, (*numbers, *last))) + " |"
+
+
+def _rest(verdicts: Sequence[Verdict]) -> Iterable[str]:
+    """What is not as eager, cases and suites of one reason together."""
+    for what in ("different", "crashed", "refused", "uncaptured"):
+        by_name: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
+        for v in verdicts:
+            if v.what == what:
+                by_name[v.name, reason(v.detail)].append(v.suite)
+        if by_name:
+            yield from (f"## {what.capitalize()}: {WHAT[what]}", "")
+            yield from (f"- `{name}` ({', '.join(_short(suites))}): {why}" for (name, why), suites in by_name.items())
+            yield ""
+
+
+def _short(suites: Sequence[str]) -> list[str]:
+    return [s.removeprefix("opinfo ") for s in suites]
+
+
+_NOISE = (
+    (re.compile(r"^(\w*(Error|Exception)): "), r"\1: "),
+    (re.compile(r" at /\S+:\d+ .*?(?= (To fix|output|Hardtack|aten|the|is)\b|$)"), ""),
+    (re.compile(r"/\S*/"), ""),
+    (re.compile(r" To fix: .*"), ""),
+    (re.compile(r"[`|<>]"), ""),
+)
+_LONGEST = 160
+
+
+def reason(detail: str) -> str:
+    """A detail without what is of this machine, and without the advice."""
+    for pattern, put in _NOISE:
+        detail = pattern.sub(put, detail)
+    return detail if len(detail) <= _LONGEST else detail[: _LONGEST - 3] + "..."
+
+
+_LINE = re.compile(r"- `([^`]+)` \(([^)]*)\): ")
+
+
+def listed(text: str) -> dict[tuple[str, str], str]:
+    """(suite, name) -> verdict, of what a page says is not as eager."""
+    found, what = dict[tuple[str, str], str](), ""
+    for line in text.splitlines():
+        if line.startswith("## "):
+            what = line[3:].partition(":")[0].lower()
+        elif m := _LINE.match(line):
+            for suite in m[2].split(", "):
+                found[suite if suite in ("exportdb", "features") else f"opinfo {suite}", m[1]] = what
+    return found

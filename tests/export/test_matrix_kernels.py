@@ -1,0 +1,218 @@
+"""Kernels of matrices (export/kernels/) in compiled bundles: against eager's where results are unique, else by what
+they must satisfy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.utils._pytree as pytree
+from torch import Tensor, linalg, nn
+from torch.export import Dim
+
+import hardtack
+from hardtack.codegen.lower.builder import UnsupportedOp
+from hardtack.codegen.package.bundle import open_bundle
+from hardtack.exporter import UnsupportedOpError, to_graphs
+
+N = 20
+"""Rows for which there is no form in other ops."""
+
+
+def _numbers(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)), dtype=torch.float64)
+
+
+SQUARE, RIGHT = _numbers(2, N, N), _numbers(2, N, 3)
+POSITIVE = SQUARE @ SQUARE.mT + torch.eye(N)
+TALL, WIDE = _numbers(2, 5, 3), _numbers(3, 5)
+LOW_RANK = _numbers(6, 2) @ _numbers(2, 5)
+GIVEN: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
+    "qr": (lambda a, b: (*linalg.qr(a), *linalg.qr(b)), (TALL, WIDE)),
+    "complete qr": (lambda a, b: (*linalg.qr(a, "complete"), *linalg.qr(b, "complete")), (TALL, WIDE)),
+    "r of qr": (lambda a, b: (linalg.qr(a, "r").R, linalg.qr(b, "r").R), (TALL, WIDE)),
+    "qr of zeros": (lambda a: linalg.qr(a * 0), (TALL,)),
+    "qr of large numbers": (lambda a: linalg.qr(a * 1e300), (TALL,)),
+    "geqrf": (torch.geqrf, (TALL,)),
+    "householder_product": (lambda a: linalg.householder_product(*torch.geqrf(a)), (TALL,)),
+    "ormqr": (lambda a, c: torch.ormqr(*torch.geqrf(a), c), (TALL, _numbers(2, 5, 4))),
+    "ormqr, transposed": (lambda a, c: torch.ormqr(*torch.geqrf(a), c, transpose=True), (TALL, _numbers(2, 5, 4))),
+    "ormqr from the right": (lambda a, c: torch.ormqr(*torch.geqrf(a), c, left=False), (TALL, _numbers(2, 4, 5))),
+    "ormqr from the right, transposed": (
+        lambda a, c: torch.ormqr(*torch.geqrf(a), c, left=False, transpose=True),
+        (TALL, _numbers(2, 4, 5)),
+    ),
+    "eigvalsh": (lambda a: linalg.eigvalsh(a + a.mT), (SQUARE,)),
+    "eigvalsh of the upper triangle": (lambda a: linalg.eigvalsh(a, UPLO="U"), (SQUARE,)),
+    "svdvals": (lambda a, b, c: (linalg.svdvals(a), linalg.svdvals(b), linalg.svdvals(c)), (TALL, WIDE, SQUARE)),
+    "pinv": (lambda a, b, c: (linalg.pinv(a), linalg.pinv(b), linalg.pinv(c)), (TALL, WIDE, LOW_RANK)),
+    "pinv with tolerances": (lambda a: (linalg.pinv(a, rtol=0.3), linalg.pinv(a, atol=1.0)), (SQUARE,)),
+    "hermitian pinv": (lambda a: linalg.pinv(a, hermitian=True), (POSITIVE,)),
+    "matrix_rank": (lambda a, b: (linalg.matrix_rank(a), linalg.matrix_rank(b)), (TALL, LOW_RANK)),
+    "cond": (linalg.cond, (SQUARE,)),
+    "nuclear norm": (lambda a: linalg.norm(a, "nuc"), (WIDE,)),
+    "lu": (lambda a, b, c: (*linalg.lu(a), *linalg.lu(b), *linalg.lu(c)), (TALL, WIDE, SQUARE)),
+    "lu_factor": (lambda a, b: (*linalg.lu_factor(a), *linalg.lu_factor(b)), (WIDE, SQUARE)),
+    "lu_factor_ex": (lambda a: linalg.lu_factor_ex(a * (torch.arange(N) != 3)), (SQUARE,)),
+    "lu_unpack": (lambda a: torch.lu_unpack(*linalg.lu_factor(a)), (TALL,)),
+    "lu_solve": (lambda a, b: linalg.lu_solve(*linalg.lu_factor(a), b), (SQUARE, RIGHT)),
+    "lu_solve of the adjoint": (lambda a, b: linalg.lu_solve(*linalg.lu_factor(a), b, adjoint=True), (SQUARE, RIGHT)),
+    "cholesky": (lambda a: (linalg.cholesky(a), linalg.cholesky(a, upper=True)), (POSITIVE,)),
+    "cholesky_ex": (lambda a: linalg.cholesky_ex(a - 9 * torch.eye(N)).info, (POSITIVE,)),
+    "cholesky_solve": (lambda a, b: torch.cholesky_solve(b, linalg.cholesky(a)), (POSITIVE, RIGHT)),
+    "cholesky_inverse": (lambda a: torch.cholesky_inverse(linalg.cholesky(a)), (POSITIVE,)),
+    "triangles": (
+        lambda a, b: (
+            linalg.solve_triangular(a, b, upper=True),
+            linalg.solve_triangular(a[0], b, upper=False),
+            linalg.solve_triangular(a / 9, b, upper=False, unitriangular=True),
+            linalg.solve_triangular(a, b.mT, upper=True, left=False),
+        ),
+        (POSITIVE, RIGHT),
+    ),
+    "inv": (linalg.inv, (SQUARE,)),
+    "solve": (lambda a, b: (linalg.solve(a, b), linalg.solve(a, b[..., 0]), linalg.solve(a[0], b)), (SQUARE, RIGHT)),
+    "solve from the right": (lambda a, b: linalg.solve(a, b.mT, left=False), (SQUARE, RIGHT)),
+    "det": (lambda a: (linalg.det(a), *linalg.slogdet(a)), (SQUARE,)),
+    "tensorinv": (lambda a: linalg.tensorinv(a.reshape(4, 5, N)), (SQUARE[0],)),
+    "matrix_exp": (linalg.matrix_exp, (_numbers(3, 4, 4) * torch.tensor([0.1, 2.0, 9.0]).reshape(3, 1, 1),)),
+    "matrix_exp of what is not finite": (lambda a: linalg.matrix_exp(a / 0).isfinite().any(), (WIDE[:, :3],)),
+}  # fmt: skip
+
+
+class Every(nn.Module):
+    """All functions side by side; dtype: of what they get."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.dtype = dtype
+
+    def forward(self, given: Mapping[str, tuple[Tensor, ...]]) -> dict[str, Any]:
+        return {name: pytree.tree_leaves(f(*given[name])) for name, (f, _) in GIVEN.items()}
+
+
+def _given(dtype: torch.dtype) -> dict[str, tuple[Tensor, ...]]:
+    return {name: tuple(t.to(dtype) for t in args) for name, (_, args) in GIVEN.items()}
+
+
+@pytest.fixture(scope="module", params=[torch.float64, torch.float32], ids=["f64", "f32"])
+def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any, torch.dtype]:
+    """Results of a bundle, with two threads, and eager's."""
+    dtype: torch.dtype = request.param
+    if dtype is torch.float32:
+        del GIVEN["qr of large numbers"]  # the last parameter; 1e300 is no float
+    path, given = tmp_path_factory.mktemp("matrices") / "m.pkg", _given(dtype)
+    hardtack.export(Every(dtype).eval(), (given,), path=path, targets=("cpu:native",), progress=False)
+    return hardtack.load(path, threads=2)(given), Every(dtype)(given), dtype
+
+
+def test_equals_eager(both: tuple[Any, Any, torch.dtype]) -> None:
+    got, want, dtype = both
+    tolerance = 1e-9 if dtype is torch.float64 else 2e-3
+    for name in GIVEN:
+        for g, w in zip(got[name], want[name], strict=True):
+            torch.testing.assert_close(
+                torch.as_tensor(g), w, rtol=tolerance, atol=tolerance, msg=lambda m, name=name: f"{name}: {m}"
+            )
+
+
+def _through(tmp_path: Path, function: Callable[..., Any], *args: Tensor, dims: Any = None) -> hardtack.Session:
+    class Module(nn.Module):
+        def forward(self, *args: Tensor) -> Any:
+            return function(*args)
+
+    path = tmp_path / "m.pkg"
+    hardtack.export(Module().eval(), args, path=path, dynamic_shapes=dims, targets=("cpu:native",), progress=False)
+    return hardtack.load(path).session()
+
+
+@pytest.mark.parametrize(
+    "matrix", [TALL, WIDE, SQUARE, LOW_RANK, TALL * 0, torch.ones(4, 4), _numbers(1, 3, 3) * 1e-200]
+)
+def test_singular_vectors(tmp_path: Path, matrix: Tensor) -> None:
+    matrix = matrix.double()
+    session = _through(tmp_path, lambda a: (*linalg.svd(a), *linalg.svd(a, full_matrices=False)), matrix)
+    found = [torch.as_tensor(t) for t in session(matrix)]
+    for u, s, vh in (found[:3], found[3:]):
+        k = s.shape[-1]
+        torch.testing.assert_close((u[..., :k] * s[..., None, :]) @ vh[..., :k, :], matrix, rtol=1e-13, atol=1e-13)
+        torch.testing.assert_close(u.mT @ u, torch.eye(u.shape[-1]).double().expand(*u.shape[:-2], -1, -1))
+        torch.testing.assert_close(vh @ vh.mT, torch.eye(vh.shape[-2]).double().expand(*vh.shape[:-2], -1, -1))
+        torch.testing.assert_close(s, linalg.svdvals(matrix))
+    assert [t.shape for t in found[:3]] == [t.shape for t in linalg.svd(matrix)]
+    assert [t.shape for t in found[3:]] == [t.shape for t in linalg.svd(matrix, full_matrices=False)]
+
+
+@pytest.mark.parametrize("matrix", [POSITIVE, SQUARE + SQUARE.mT, torch.eye(3), torch.tensor([[0.0, 1], [1, 0]]),
+                                    torch.zeros(2, 2), LOW_RANK @ LOW_RANK.mT])  # fmt: skip
+def test_eigenvectors(tmp_path: Path, matrix: Tensor) -> None:
+    matrix = matrix.double()
+    values, vectors = map(torch.as_tensor, _through(tmp_path, linalg.eigh, matrix)(matrix))
+    torch.testing.assert_close(values, linalg.eigvalsh(matrix), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(matrix @ vectors, vectors * values[..., None, :], rtol=1e-11, atol=1e-11)
+    torch.testing.assert_close(
+        vectors.mT @ vectors, torch.eye(values.shape[-1]).double().expand(*vectors.shape[:-2], -1, -1)
+    )
+
+
+def test_sizes_that_vary(tmp_path: Path) -> None:
+    """From as many rows as columns on: torch's own shapes of qr and pinv have a branch there."""
+    rows, batch = Dim("rows", min=4, max=64), Dim("batch", max=9)
+
+    def program(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
+        q, r = linalg.qr(a)
+        return q, r, linalg.solve(b, b.sum(-1)), linalg.det(b), linalg.pinv(a)
+
+    session = _through(
+        tmp_path, program, _numbers(2, N, 3), SQUARE, dims=({0: batch, 1: rows}, {0: batch, 1: rows, 2: rows})
+    )
+    for n, k in ((20, 2), (4, 1), (7, 0), (64, 3)):
+        a, b = _numbers(k, n, 3), _numbers(k, n, n) + 9 * torch.eye(n)
+        for g, w in zip(session(a, b), program(a, b), strict=True):
+            torch.testing.assert_close(torch.as_tensor(g), w, rtol=1e-8, atol=1e-8)
+
+
+def test_what_is_not_a_number_ends(tmp_path: Path) -> None:
+    """Iterations end, whatever they are given."""
+    a = torch.full((3, 3), float("nan"))
+    session = _through(tmp_path, lambda a: (linalg.svdvals(a), linalg.eigvalsh(a), linalg.matrix_exp(a)), a)
+    assert all(torch.as_tensor(t).isnan().all() for t in session(a))
+
+
+@pytest.mark.parametrize("function", [
+    linalg.inv, linalg.cholesky, lambda a: linalg.cholesky_ex(a, check_errors=True),
+    lambda a: linalg.lu_factor_ex(a, check_errors=True),
+])  # fmt: skip
+def test_matrices_without_factors_stop_a_run(tmp_path: Path, function: Callable[..., Any]) -> None:
+    session = _through(tmp_path, function, POSITIVE)
+    session(POSITIVE)
+    with pytest.raises(hardtack.RunError, match="an assertion of the model failed"):
+        session(torch.zeros_like(POSITIVE))
+
+
+def test_pivots_that_are_no_rows(tmp_path: Path) -> None:
+    pivots = torch.tensor([1, 2, 3], dtype=torch.int32)
+    session = _through(tmp_path, lambda a, p: torch.lu_unpack(a, p), _numbers(3, 3), pivots)
+    with pytest.raises(hardtack.RunError, match="a pivot is no row of the matrix"):
+        session(_numbers(3, 3), pivots + 1)
+
+
+def test_complex_matrices_are_refused() -> None:
+    with pytest.raises(UnsupportedOpError, match="its kernel is of real numbers"):
+        to_graphs(lambda a: linalg.qr(torch.complex(a, a)).R.real, (_numbers(3, 3),))
+
+
+def test_other_targets_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedOp) as raised:
+        hardtack.export(lambda a: linalg.qr(a).R, (_numbers(3, 3),), path=tmp_path / "m.pkg", targets=("cuda:sm_90",))
+    assert "its kernel, ht_linalg_qr, is C++ for CPUs" in str(raised.value)
+
+
+def test_the_manifest_names_them(tmp_path: Path) -> None:
+    _through(tmp_path, lambda a: linalg.qr(a).R, TALL)
+    with open_bundle(tmp_path / "m.pkg") as bundle:
+        (kernel,) = bundle.manifest.user_kernels
+    assert (kernel.op, kernel.function, kernel.host) == ("aten.linalg_qr.default", "ht_linalg_qr", False)
