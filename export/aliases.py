@@ -134,5 +134,12 @@ def _operands(node: Node, wanted: Callable[[Any], bool]) -> list[Node]:
 
 def _memory(node: Node) -> set[int]:
     """Where a node's tensors lie: of type_as, atleast_2d or einsum, schemas say nothing of views."""
-    values = [t for t in pytree.tree_leaves(node.meta.get("val")) if isinstance(t, torch.Tensor)]
+    values = [whole_tensor(t) for t in pytree.tree_leaves(node.meta.get("val")) if isinstance(t, torch.Tensor)]
     return {t.untyped_storage()._cdata for t in values if t.layout is torch.strided}
+
+
+def whole_tensor(t: torch.Tensor) -> torch.Tensor:
+    """What torch.vmap and torch.func.grad see a part of, or a gradient of."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(t):
+        t = torch._C._functorch.get_unwrapped(t)
+    return t

@@ -13,7 +13,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
-from hardtack.exporter.aliases import written_operands
+from hardtack.exporter.aliases import whole_tensor, written_operands
 from hardtack.exporter.errors import MutationError
 from hardtack.exporter.origin import source_of
 from hardtack.exporter.sizes.strides import example_size
@@ -96,4 +96,4 @@ def _storage(node: Node) -> Any:
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
         return None
-    return value.untyped_storage()._cdata
+    return whole_tensor(value).untyped_storage()._cdata

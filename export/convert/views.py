@@ -83,8 +83,9 @@ def _dropout(b: Builder, x: Value, p: float, train: bool) -> Value:
     "aten.type_as.default",
     "prims.convert_element_type.default",
 )
-def _to(b: Builder, x: Value, *_: Any, **__: Any) -> Value:
-    return b.to(x, b.result.dtype)
+def _to(b: Builder, x: Any, *_: Any, **__: Any) -> Value:
+    """x: a number where torch's own decompositions convert one, under vmap."""
+    return b.to(x, b.result.dtype) if isinstance(x, Value) else b.full((), x, b.result.dtype)
 
 
 @converts("aten.view.dtype")

@@ -245,13 +245,14 @@ class Walk:
         if is_complex:
             made = self._sized(node, complex_result(b, name, args, kwargs))
             return _as_stated(made, value, self._stated(node))
+        stated_types = b.stated  # a body that is emitted on the way has its own
         found = convert(b, *args, **({"walk": self} if name in NEEDS_WALK else {}), **kwargs)
         if fresh:
             self._sized(node, found)
-            b.stated = self._stated(node)
-        unlike = _unlike(found, b.stated)
+            stated_types = self._stated(node)
+        unlike = _unlike(found, stated_types)
         other_dtypes = name in _STATED_OTHERWISE or bool(self._otherwise.intersection(node.all_input_nodes))
-        if unlike and not (other_dtypes and not _unlike(found, b.stated, dtypes=False)):
+        if unlike and not (other_dtypes and not _unlike(found, stated_types, dtypes=False)):
             raise ValueError(unlike)
         self._otherwise.update({node} if unlike else ())
         return found
