@@ -19,8 +19,10 @@ from hardtack.codegen.package.content import ComplexPorts
 from hardtack.exporter.aliases import CHANGES
 from hardtack.exporter.capture.capture import Captured
 from hardtack.exporter.capture.conditions import fixing_line, program_guards, without_implied
+from hardtack.exporter.constants import store_tensor
 from hardtack.exporter.convert.builder import Builder
 from hardtack.exporter.convert.complex import pairs_of
+from hardtack.exporter.convert.philox import RNG_STATE, state_behind
 from hardtack.exporter.convert.table import ComplexValue, Value
 from hardtack.exporter.convert.walk import Failure, Walk, raise_failures
 from hardtack.exporter.decompose.user_decompositions import check_called
@@ -105,6 +107,7 @@ def _convert(
     raise_failures(failures)
     for what in ("lowering", "kernel"):
         check_called(captured.source, extensions, what)
+    counted = _counted_draws(face, b, store)
     add_made(face, b, store)
     values, out_tree, finals, complex_outputs = _outputs(ep, walk, face)
     bindings = (*face.syms, *(SymBinding(s, None, None) for s in b.reads))
@@ -114,7 +117,7 @@ def _convert(
         outputs=tuple(v.name for v in values),
         output_names=tuple(_unique(leaf_names(out_tree, "output"))),
         constants=tuple(face.constants),
-        states=states_of(face, finals, lambda key: not store[key].array.any()),
+        states=states_of(face, {**finals, **counted}, lambda key: not store[key].array.any()),
         ops=tuple(b.ops),
         syms=bindings,
         guards=_guards(captured, sizes, b, bindings),
@@ -122,6 +125,15 @@ def _convert(
     )
     ports = ComplexPorts(frozenset(face.complex_inputs), complex_outputs, frozenset(face.complex_states))
     return EntryGraph(graph, _in_tree(ep, face), out_tree, complex=ports)
+
+
+def _counted_draws(face: Interface, b: Builder, store: ConstantStore) -> dict[str, str]:
+    """The state of random numbers, if the program draws any, and its value behind the run."""
+    if b.rng is None:
+        return {}
+    face.states[RNG_STATE] = (b.rng.name, store_tensor(store, torch.zeros(2, dtype=torch.int64)))
+    b.label = "drawn"
+    return {RNG_STATE: state_behind(b).name}
 
 
 def _in_tree(ep: ExportedProgram, face: Interface) -> Tree:

@@ -21,7 +21,7 @@ from hardtack.kernels import Kernel
 from hardtack.narrowing import choice_of, eager_outputs, example, input_tensors, narrow_products
 from hardtack.plugins import GraphPass, Plugin
 from hardtack.quantisation import graphs_of, quantise
-from hardtack.runtime import Model, Step
+from hardtack.runtime import RNG_STATE, Model, Step
 
 _TOLERANCE = {
     torch.float64: 1e-9,
@@ -122,8 +122,8 @@ def compare(
     (Options.weights), with eager whose weights and activations have been made so; caches keep their type there.
     calibration, decompositions, kernels, passes, plugins: what the bundle was exported with.
 
-    Raises InputError where the bundle has another contract than the model, or was made with data and there are none,
-    and ExportError as hardtack.export does.
+    Raises InputError where the bundle has another contract than the model, was made with data and there are none, or
+    draws random numbers, and ExportError as hardtack.export does.
     """
     name = entry or _only(model)
     with open_bundle(model.path) as bundle:
@@ -138,6 +138,11 @@ def compare(
         raise InputError(f"the model has no entry point {name!r}; it has: {', '.join(exported.entries)}")
     one, given, named = example(module, args, kwargs, name)
     graph = exported.entries[name]
+    if any(s.name == RNG_STATE for s in graph.graph.states):
+        raise InputError(
+            f"{name} draws random numbers, and eager draws others: there is nothing to compare; compare the parts of "
+            "the model that draw none, or pass the numbers in as an input"
+        )
     inputs = input_tensors(graph, given, named)
     session = model.session(name)
     seen: list[Step] = []

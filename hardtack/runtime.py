@@ -27,6 +27,8 @@ NUMPY_DTYPE = {
 """The numpy dtype of a Hardtack dtype; numpy has no bfloat16 and no float8, so their bits."""
 
 
+RNG_STATE = "hardtack.rng"
+"""The state of sessions whose model draws random numbers: i64[2], the seed and how many were drawn."""
 _OUTPUTS = ("follow", "host", "device")
 
 
@@ -323,6 +325,17 @@ class Session:
             self._native.write_state(index, np.ascontiguousarray(value))
         except _native.NativeError as error:
             _raise(error)
+
+    def seed(self, seed: int) -> None:
+        """Has the session's random numbers begin anew, with another seed: from -2^63 to 2^63 - 1, 0 in a new session
+        and after `reset`. Equal seeds give equal numbers, in every session and on every target. Raises InputError for
+        a model that draws none.
+        """
+        if RNG_STATE not in self.model.states:
+            raise InputError("the model draws no random numbers: there is nothing to seed")
+        if not -(2**63) <= seed < 2**63:
+            raise InputError(f"the seed {seed} is not from -2^63 to 2^63 - 1")
+        self.write_state(RNG_STATE, np.array([seed, 0], np.int64))
 
     def _state_index(self, name: str) -> int:
         names = list(self.model.states)

@@ -36,8 +36,9 @@ _WRAPPING = frozenset((
 class Builder:
     """Ops, types and guards so far, with the user's `lines` that guards come from; `origin`, `line` and `label` are
     those of the op being converted, `stated` its torch types. `examples` are the sizes that torch
-    traced with, by symbol. `reads` are the sizes that the run reads, by names that are not `reserved`; inside: of
-    a branch or a loop.
+    traced with, by symbol. `reads` are the sizes that the run reads, by names that are not `reserved`; `rng`: the
+    state of random numbers, once there was a draw, of `num_drawn` in all; inside: of a branch or a loop, which has no
+    states and reads nothing.
     """
 
     def __init__(self) -> None:
@@ -53,6 +54,8 @@ class Builder:
         self.examples: dict[str, int] = {}
         self.reads: list[Sym] = []
         self.reserved: frozenset[str] = frozenset()
+        self.rng: Value | None = None
+        self.num_drawn: Expr = const(0)
         self.inside = False
 
     def name(self, wish: str) -> str:

@@ -116,6 +116,8 @@ def truth(b: Builder, x: Any) -> Value:
 
 def complex_result(b: Builder, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Convert a call on real tensors that is complex because of its dtype, or of a number among its operands."""
+    if name in COMPLEX and name.startswith("aten.rand"):
+        return COMPLEX[name](b, *args, **kwargs)
     if not any(isinstance(x, complex) for x in args):
         return as_complex(b, CONVERTERS[name](b, *args, **kwargs))
     if name in _FILLS:

@@ -1,4 +1,4 @@
-"""Tensors made from nothing, and the ops that make no tensor: checks, and randomness, which is refused."""
+"""Tensors made from nothing, and the ops that make no tensor: checks."""
 
 from __future__ import annotations
 
@@ -193,14 +193,6 @@ def _names(kinds: str) -> Sequence[str]:
     return [f"aten.{k}" for k in kinds.split()]
 
 
-refuses(
-    "random numbers have no place in a compiled program: pass them in as an input",
-    *_names(
-        "rand rand_like randn randn_like randint randint_like randperm normal normal_functional bernoulli multinomial"
-    ),
-    *_names("uniform uniform_ exponential native_dropout poisson rrelu_with_noise rrelu_with_noise_functional cauchy"),
-    *_names("geometric log_normal binomial _fused_dropout alpha_dropout feature_dropout"),
-)
 refuses(
     "rows are not compared with one another: give each row a number, and take unique of these",
     *_names("unique_dim"),

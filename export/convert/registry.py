@@ -17,6 +17,7 @@ from hardtack.exporter.convert import (
     pointwise,  # noqa: F401
     pooling,  # noqa: F401
     powers,  # noqa: F401
+    random_numbers,  # noqa: F401
     reductions,  # noqa: F401
     rnn,  # noqa: F401
     special,  # noqa: F401

@@ -68,13 +68,6 @@ def _unchanged(b: Builder, x: Value, *args: Any, **kwargs: Any) -> Value:
     return x
 
 
-@converts("aten.dropout.default")
-def _dropout(b: Builder, x: Value, p: float, train: bool) -> Value:
-    if train and p:
-        raise Refusal("dropout is active: call .eval() on the module before exporting")
-    return x
-
-
 @converts(
     "aten._to_copy.default",
     "aten.to.dtype",

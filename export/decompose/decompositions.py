@@ -36,6 +36,7 @@ WHOLE = (
     "aten.rnn_tanh.input",
     "aten.rnn_relu.input",
     "aten.linear.default",
+    "aten.bernoulli.default",
     "aten.matmul.default",
     "aten.addmm.default",
     "aten.baddbmm.default",

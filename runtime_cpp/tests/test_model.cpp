@@ -274,6 +274,9 @@ TEST_CASE("status and dtype helpers") {
     CHECK((dtype.code == code && dtype.bits == bits));
     CHECK(std::string(ht_dtype_name(dtype)) == name);
   }
-  CHECK(outcome(ht_dtype_from_name("c64", &dtype)).message == "unknown dtype \"c64\"");
-  CHECK(ht_dtype_name({5, 64, 1}) == nullptr);
+  CHECK(outcome(ht_dtype_from_name("c32", &dtype)).message == "unknown dtype \"c32\"");
+  CHECK(ht_dtype_name({5, 32, 1}) == nullptr);
+  CHECK(ht_dtype_name({5, 64, 1}) == std::string("c64"));
+  CHECK(outcome(ht_dtype_from_name("c128", &dtype)).message.empty());
+  CHECK((dtype.code == 5 && dtype.bits == 128 && dtype.lanes == 1));
 }

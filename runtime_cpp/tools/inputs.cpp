@@ -12,6 +12,7 @@ namespace hardtack::tools {
 namespace {
 
 constexpr int64_t kMaxBufferNbytes = int64_t{1} << 40;
+constexpr char kRngState[] = "hardtack.rng";  // i64[2]: the seed, and how many were drawn
 
 bool split(const std::string& text, std::string* name, std::string* value) {
   const size_t equals = text.find('=');
@@ -32,6 +33,21 @@ void scatter(const char** from, char* to, const std::vector<int64_t>& shape, con
   for (int64_t i = 0; i < shape[dim]; ++i) {
     scatter(from, to + i * strides[dim] * static_cast<int64_t>(itemsize), shape, strides, dim + 1, itemsize);
   }
+}
+
+// Writes --seed, if it is given, to the state of random numbers.
+bool seed(const Args& args, Loaded* loaded, int* exit_status) {
+  if (!args.has("--seed")) return true;
+  int64_t state[2] = {0, 0};
+  std::string problem;
+  if (!parse_number(args, "--seed", INT64_MIN, INT64_MAX, &state[0], &problem))
+    return *exit_status = wrong_use(problem), false;
+  for (size_t i = 0; i < loaded->model.info().num_states; ++i) {
+    if (std::strcmp(loaded->model.state(i)->name, kRngState) != 0) continue;
+    const Status written = loaded->session.write_state(kRngState, state, sizeof state);
+    return written.ok() || (*exit_status = bad(written.message()), false);
+  }
+  return *exit_status = wrong_use("--seed: the model draws no random numbers"), false;
 }
 
 }  // namespace
@@ -69,7 +85,7 @@ bool load(const Args& args, Loaded* loaded, int* exit_status) {
   auto session = model->new_session(&session_options);
   if (!session.ok()) return *exit_status = bad(session.status().message()), false;
   loaded->session = std::move(*session);
-  return true;
+  return seed(args, loaded, exit_status);
 }
 
 bool Inputs::build(const Args& args, const Loaded& loaded, bool make_up, std::string* problem) {

@@ -27,6 +27,7 @@ const std::vector<Command>& commands() {
   static const Option kEntry = {"--entry", "NAME", "the entry point; needed when the bundle has several"};
   static const Option kThreads = {"--threads", "N", "worker threads, the calling one included (default: all CPUs)"};
   static const Option kWeights = {"--weights", "FILE", "the bundle's weights, when they are outside and not beside it"};
+  static const Option kSeed = {"--seed", "N", "the seed of random numbers, of a model that draws some (default: 0)"};
   static const Option kInput = {"--input", "NAME=FILE.npy", "the data of an input; once for each input", "-i"};
   static const std::vector<Command> list = {
       {"inspect",
@@ -60,6 +61,7 @@ const std::vector<Command>& commands() {
         {"--output", "DIR", "folder for the outputs, made if needed; without it only a summary is printed", "-o"},
         kEntry,
         kThreads,
+        kSeed,
         kDevice,
         kTarget,
         kWeights,
@@ -77,6 +79,7 @@ const std::vector<Command>& commands() {
         {"--steps", "", "also time each kernel, summed over its launches"},
         kEntry,
         kThreads,
+        kSeed,
         kDevice,
         kTarget,
         kWeights,

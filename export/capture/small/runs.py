@@ -9,7 +9,8 @@ with its floats replaced by noise. Where the results are equal, the size needs n
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -90,6 +91,14 @@ def differs_as_laid_out(ep: ExportedProgram, module: nn.Module, given: Prepared)
     runs = _Trials(ep, module, given)
     distance = runs.distance_as_given()
     return distance is not None and not runs.is_rounding(distance)
+
+
+@contextmanager
+def _seeded() -> Iterator[None]:
+    """Random numbers that are the same each time, of which the user's own go on as if there were none."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        yield
 
 
 def _symbol(env: Any, name: str) -> sympy.Symbol | None:
@@ -176,12 +185,13 @@ class _Trials:
         count = 2 if self._written else 1  # the first finds states as they are at the beginning, often zeros
         try:
             calls = [pytree.tree_unflatten([_copy(x) for x in inputs], _spec(self.ep)) for _ in range(count)]
-            want = run_module(self.module, calls, self._written)
+            with _seeded():
+                want = run_module(self.module, calls, self._written)
         except Exception:  # whatever the model raises: it does not take this size
             return None
         found: list[Results] = []
         try:
-            with torch.no_grad(), GuardedKernels():
+            with torch.no_grad(), GuardedKernels(), _seeded():
                 for _ in want:
                     found.append(run_program(self.ep, inputs, values, states=found[-1].states if found else {}))
         except Exception:  # whatever its ops raise: what holds for larger sizes does not hold for these
