@@ -234,11 +234,57 @@ def _batch_norm_no_stats(
     return _batch_statistics(b, x, weight, bias, eps), None, None
 
 
+def _batch_moments(b: Builder, x: Value) -> tuple[Value, Value]:
+    """(variance, mean) of each channel over all other dimensions, which stay with size 1."""
+    return variance(b, b.wide(x), [d for d in range(x.rank) if d != 1], True, 0)
+
+
 def _batch_statistics(b: Builder, x: Value, weight: Value | None, bias: Value | None, eps: float) -> Value:
     """Normalised by the batch's own mean and variance (track_running_stats=False)."""
-    var, mean = variance(b, b.wide(x), [d for d in range(x.rank) if d != 1], True, 0)
+    return _by_moments(b, x, weight, bias, eps, *_batch_moments(b, x))
+
+
+def _by_moments(
+    b: Builder, x: Value, weight: Value | None, bias: Value | None, eps: float, var: Value, mean: Value
+) -> Value:
     out = b.pw("mul", b.pw("sub", b.wide(x), mean), b.pw("rsqrt", b.pw("add", var, eps)))
     return b.to(affine(b, out, weight, bias, (x.shape[1], *([1] * (x.rank - 2)))), x.dtype)
+
+
+@converts("aten._native_batch_norm_legit_functional.default")
+def _batch_norm_in_training(
+    b: Builder,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value,
+    running_var: Value,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Result:
+    """By the batch's own moments, of which the running ones take the share `momentum`, of the variance what the batch
+    says of the population's.
+    """
+    if not training:
+        out = b.to(_by_statistics(b, b.wide(x), weight, bias, running_mean, running_var, eps), x.dtype)
+        return out, None, None, running_mean, running_var
+    var, mean = _batch_moments(b, x)
+    count = ex.product(tuple(n for d, n in enumerate(x.shape) if d != 1))
+    b.require("lt", 1, count, "batch norm in training needs more than one value of each channel")
+    whole = b.pw("mul", var, b.pw("div", b.cast(count, var.dtype), b.cast(count - 1, var.dtype), dtype=var.dtype))
+    kept = [
+        b.to(
+            b.pw(
+                "add",
+                b.pw("mul", b.to(before, var.dtype), 1 - momentum),
+                b.pw("mul", b.reshape(now, before.shape), momentum),
+            ),
+            before.dtype,
+        )
+        for before, now in ((running_mean, mean), (running_var, whole))
+    ]
+    return _by_moments(b, x, weight, bias, eps, var, mean), None, None, kept[0], kept[1]
 
 
 def _by_statistics(
