@@ -1,4 +1,4 @@
-"""torch.cond, while_loop and map: branches and bodies become Graphs in the attributes of cond and while ops."""
+"""torch.cond and while_loop: branches and bodies become Graphs in the attributes of cond and while ops."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
-from hardtack.codegen.ir.expr import Expr, int_value
+from hardtack.codegen.ir.expr import Expr
 from hardtack.codegen.ir.graph import Graph
 from hardtack.codegen.ir.types import DType
 from hardtack.exporter.convert.builder import Builder
@@ -56,14 +56,3 @@ def _while(b: Builder, test: Any, body: Any, carried: Sequence[Any], extra: Sequ
     condition = _branch(walk, test, given, "condition")
     loop = _branch(walk, body, given, "body")
     return b.multi("while", *given, cond=condition, body=loop)
-
-
-@converts("map_impl")
-def _map(b: Builder, body: Any, mapped: Sequence[Any], extra: Sequence[Any] = (), *, walk: Any) -> Result:
-    """A map over a constant number of rows: the body once a row, results stacked."""
-    xs, rest = _tensors(b, mapped, "map"), _tensors(b, extra, "map")
-    count = int_value(xs[0].shape[0])
-    if count is None or not 1 <= count <= 64:
-        raise Refusal(f"map over {xs[0].shape[0]} rows: only constant numbers from 1 to 64 are unrolled")
-    rows = [walk.inline(body, [*(b.select(x, 0, i) for x in xs), *rest]) for i in range(count)]
-    return tuple(b.cat([b.unsqueeze(r[j], 0) for r in rows], 0) for j in range(len(rows[0])))

@@ -8,6 +8,7 @@ from typing import Any
 from hardtack.codegen.ir.expr import Expr, int_value, product
 from hardtack.codegen.ir.graph import TensorType
 from hardtack.codegen.ir.types import DType
+from hardtack.exporter.convert.adaptive_windows import adaptive_windows
 from hardtack.exporter.convert.builder import Builder
 from hardtack.exporter.convert.table import Result, Value, converts
 from hardtack.exporter.errors import Refusal
@@ -164,19 +165,31 @@ def _adaptive(b: Builder, n: int, x: Value, kind: str) -> Value:
 
 def _adaptive_max(n: int) -> Any:
     def convert(b: Builder, x: Value, output_size: Any) -> Result:
-        """The indices of an output of size 1 are an argmax; others are left out, so that using them is refused."""
+        """Of sizes that vary, the indices of outputs larger than 1 are left out, so that using them is refused."""
         values = _adaptive(b, n, x, "max")
-        if not all(int_value(s) == 1 for s in values.shape[x.rank - n :]):
+        image, out = x.shape[x.rank - n :], values.shape[x.rank - n :]
+        if all(int_value(s) == 1 for s in out):
+            flat = b.reshape(x, (*x.shape[: x.rank - n], product(image)))
+            return values, b.reshape(_largest(b, flat), values.shape)
+        if any(int_value(s) is None for s in (*image, *out)):
             return values, None
-        flat = b.reshape(x, (*x.shape[: x.rank - n], product(x.shape[x.rank - n :])))
-        found = b.reduce(flat, "argmax", [flat.rank - 1], False)
-        if x.dtype.is_float:  # each NaN takes over
-            last = b.where(b.op("isnan", flat), b.iota(flat.shape[-1]), -1, DType.I64)
-            last = b.reduce(last, "max", [flat.rank - 1], False)
-            found = b.where(b.pw("ge", last, 0), last, found, DType.I64)
+        windows = adaptive_windows(b, x, out)
+        places = adaptive_windows(b, b.reshape(b.iota(product(image)), image), out)
+        chosen = b.unsqueeze(_largest(b, windows), windows.rank - 1)
+        found = b.op("gather", b.expand(places, windows.shape), chosen, dim=windows.rank - 1)
         return values, b.reshape(found, values.shape)
 
     return convert
+
+
+def _largest(b: Builder, x: Value) -> Value:
+    """Where the largest element of the last dimension is; each NaN takes over."""
+    found = b.reduce(x, "argmax", [x.rank - 1], False)
+    if not x.dtype.is_float:
+        return found
+    last = b.where(b.op("isnan", x), b.iota(x.shape[-1]), -1, DType.I64)
+    last = b.reduce(last, "max", [x.rank - 1], False)
+    return b.where(b.pw("ge", last, 0), last, found, DType.I64)
 
 
 _register_pools()

@@ -113,18 +113,6 @@ class Walk:
             types=builder.types,
         )
 
-    def inline(self, module: GraphModule, operands: list[Value]) -> list[Value]:
-        """The ops of an fx graph emitted here, with its placeholders standing for `operands`."""
-        inner = Walk(self.builder, self.sizes, self.failures, module, self.extensions)
-        places = [n for n in module.graph.nodes if n.op == "placeholder"]
-        inner.env.update(zip(places, operands, strict=True))
-        inner.run(module.graph.nodes)
-        results = inner.operand(next(n for n in module.graph.nodes if n.op == "output").args[0])
-        values = results if isinstance(results, list) else [results]
-        if not all(isinstance(v, Value) for v in values):
-            raise Refusal("the mapped function returns something that is no tensor")
-        return values
-
     def _node(self, node: Node) -> Any:
         value = node.meta.get("val")
         name = user_op(node)
@@ -396,7 +384,6 @@ NEEDS_WALK = frozenset(
     {
         "cond",
         "while_loop",
-        "map_impl",
         "aten.as_strided.default",
         "aten.as_strided_copy.default",
         "aten.as_strided_scatter.default",

@@ -16,8 +16,8 @@ from torch._decomp import get_decompositions
 from hardtack.exporter.decompose import antialiased_resizes, linear_algebra, packed_int4, quantized, selections
 from hardtack.exporter.decompose.bags import embedding_bag, with_even_bags
 from hardtack.exporter.decompose.dropouts import with_dropouts_as_views
-from hardtack.exporter.decompose.flex_attention import with_flex_attention_in_ops
 from hardtack.exporter.decompose.grid_samples import grid_sample
+from hardtack.exporter.decompose.higher_order import with_higher_order_ops_apart
 from hardtack.exporter.decompose.reshape_writes import with_written_reshapes
 from hardtack.exporter.decompose.user_decompositions import (
     check_called,
@@ -337,7 +337,7 @@ def decompose(ep: torch.export.ExportedProgram, extensions: Extensions) -> torch
     settled = with_written_reshapes(traced)
     prepared = with_calls(with_even_bags(with_written_windows(settled)), extensions)
     try:
-        found = with_flex_attention_in_ops(prepared).run_decompositions(with_users(table(), ep, extensions))
+        found = with_higher_order_ops_apart(prepared).run_decompositions(with_users(table(), ep, extensions))
     except ValueError as error:
         if settled is traced or "Cannot view a tensor" not in str(error):
             raise
