@@ -29,6 +29,7 @@ _BOTH = """
     index_put.default _unsafe_index_put.default index_add.default index_copy.default scatter.src scatter.value
     scatter_add.default masked_fill.Scalar masked_fill.Tensor
     reflection_pad1d.default reflection_pad2d.default reflection_pad3d.default
+    view_copy.default pixel_shuffle.default pixel_unshuffle.default put.default
     replication_pad1d.default replication_pad2d.default replication_pad3d.default
 """
 BOTH_PARTS = frozenset(f"aten.{name}" for name in _BOTH.split())
@@ -37,6 +38,7 @@ BOTH_PARTS = frozenset(f"aten.{name}" for name in _BOTH.split())
 _WRITTEN = {
     **dict.fromkeys(("copy.default", "fill.Scalar", "fill.Tensor"), 1),
     **dict.fromkeys(("slice_scatter.default", "select_scatter.default", "diagonal_scatter.default"), 1),
+    "put.default": 2,
     **dict.fromkeys(("index_put.default", "_unsafe_index_put.default", "masked_fill.Scalar", "masked_fill.Tensor"), 2),
     **dict.fromkeys(("index_add.default", "index_copy.default", "scatter_add.default"), 3),
     **dict.fromkeys(("scatter.src", "scatter.value"), 3),
@@ -144,8 +146,8 @@ def _all_complex(b: Builder, name: str, args: tuple[Any, ...]) -> tuple[Any, ...
         return (as_complex(b, args[0]), *args[1:at], as_complex(b, number), *args[at + 1 :])
     if name == "aten.where.self":
         return (args[0], as_complex(b, args[1]), as_complex(b, args[2]))
-    if name == "aten.constant_pad_nd.default" and len(args) > 2 and args[2]:
-        raise Refusal("padding of complex numbers with something but zeros")
+    if name == "aten.constant_pad_nd.default" and len(args) > 2:
+        return (as_complex(b, args[0]), args[1], complex(args[2]))
     return (as_complex(b, args[0]), *args[1:])
 
 
@@ -230,8 +232,8 @@ def _parts(x: Any) -> tuple[Any, Any]:
     return (x.real, x.imag) if isinstance(x, complex) else (x, None)
 
 
-@converts_complex("add.Tensor", kind="add")
-@converts_complex("sub.Tensor", kind="sub")
+@converts_complex("add.Tensor", "add.Scalar", kind="add")
+@converts_complex("sub.Tensor", "sub.Scalar", kind="sub")
 def added(b: Builder, x: Any, y: Any, alpha: Any = 1, *, kind: str = "add") -> ComplexValue:
     if alpha != 1:
         y = times(b, as_complex(b, y), alpha)
@@ -266,7 +268,7 @@ def times(b: Builder, x: Any, y: Any) -> ComplexValue:
     return ComplexValue(b.to(re, b.result.dtype), b.to(im, b.result.dtype))
 
 
-@converts_complex("div.Tensor")
+@converts_complex("div.Tensor", "div.Scalar")
 def _div(b: Builder, x: Any, y: Any) -> ComplexValue:
     """By a real number part by part; by z as a product with conj(z) / |z|^2, both divided by the larger part of z
     before, whose square may be too large or too small for a number.

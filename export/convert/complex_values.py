@@ -87,6 +87,14 @@ def _variance(b: Builder, x: ComplexValue, *args: Any, root: bool, **kwargs: Any
     return b.pw("sqrt", total) if root else total
 
 
+@converts_complex("var_mean.correction", root=False)
+@converts_complex("std_mean.correction", root=True)
+def _variance_and_mean(b: Builder, x: ComplexValue, dim: Any = None, *, root: bool, **kwargs: Any) -> Any:
+    dims, keepdim = dims_of(x.re, dim), bool(kwargs.get("keepdim", False))
+    spread = _variance(b, x, dim, root=root, **kwargs)
+    return spread, _each(x, lambda part: b.mean(part, dims, keepdim))
+
+
 @converts_complex("prod.default", "prod.dim_int")
 def _prod(b: Builder, x: ComplexValue, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> ComplexValue:
     """By halves: of 2n numbers the products of the first and the last n, until there is one."""

@@ -57,9 +57,11 @@ def prepare(op: Any, sample: Any) -> tuple[Sample, tuple[torch.Tensor, ...]]:
 def through_graph(module: Sample, tensors: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
     """The results of the captured graph, op by op."""
     exported = to_graphs(module, tensors)
-    graph = exported.entries["forward"].graph
+    entry = exported.entries["forward"]
+    graph = entry.graph
     values = run(graph, exported.store, {i.name: t for i, t in zip(graph.inputs, tensors, strict=True)})
-    return list(outputs(graph, values))
+    pairs = entry.complex.outputs
+    return [torch.complex(t[..., 0], t[..., 1]) if i in pairs else t for i, t in enumerate(outputs(graph, values))]
 
 
 def through_bundle(module: Sample, tensors: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:

@@ -250,6 +250,16 @@ OPS: dict[str, Program] = {
     "products kept": lambda x, y: x.prod(0, keepdim=True),
     "equal parts": lambda x, y: (x == torch.complex(x.real, y.imag)) | (x != torch.complex(y.real, x.imag)),
     "of one type with another": lambda x, y: x.to(torch.complex128) == x,
+    "padding with a number": lambda x, y: F.pad(x, (1, 0), value=2.5),
+    "padding with a complex number": lambda x, y: F.pad(x.real, (1, 0), value=2.5) + F.pad(x, (1, 0), value=-1.0),
+    "put": lambda x, y: x.put(torch.tensor([1, 7]), y[0, :2]),
+    "put that adds": lambda x, y: x.put(torch.tensor([1, 1]), y[0, :2], accumulate=True),
+    "pixels": lambda x, y: F.pixel_shuffle(x.reshape(1, 4, 1, 3), 2),
+    "variance and mean": lambda x, y: torch.var_mean(x, 1, keepdim=True),
+    "deviation and mean": lambda x, y: torch.std_mean(x, correction=0),
+    "gradient": lambda x, y: torch.gradient(x, dim=1),
+    "trapezoids": lambda x, y: torch.trapezoid(x, dim=1),
+    "adding a number": lambda x, y: F.pairwise_distance(x, y),
     "alpha of a type": lambda x, y: torch.add(x, REAL, alpha=2),
 }
 
