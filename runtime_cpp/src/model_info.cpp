@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 
 #include "model.h"
@@ -12,7 +13,11 @@ class InfoBuilder {
 
   void entry(const ManifestEntry& entry, const Program& program) {
     const Plan& plan = program.plan;
-    const Interval arena = plan.exprs.bounds(plan.arena);
+    Interval arena = plan.exprs.bounds(plan.arena);
+    for (const Plan::Read& read : plan.reads) {
+      arena.lo = std::max(arena.lo, plan.exprs.bounds(read.arena).lo);
+      arena.hi = std::max(arena.hi, plan.exprs.bounds(read.arena).hi);
+    }
     ht_entry_info e = {};
     e.name = entry.name;
     e.num_inputs = entry.inputs.size();
@@ -31,7 +36,7 @@ class InfoBuilder {
     info_.outputs.push_back(tensors(plan, entry.outputs, plan.outputs));
     info_.syms.emplace_back();
     for (const PlanSym& s : plan.syms) {
-      info_.syms.back().push_back({s.name, s.lo, s.hi, static_cast<int32_t>(s.input), s.dim});
+      info_.syms.back().push_back({s.name, s.lo, s.hi, s.input == kNone ? -1 : static_cast<int32_t>(s.input), s.dim});
     }
   }
 

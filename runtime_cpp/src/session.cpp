@@ -159,6 +159,7 @@ Status Session::start(const char* entry, const ht_tensor* inputs, size_t num_inp
   call->own_on_host = own_on_host(*call);
   EntryState& state = entries_[call->entry];
   state.syms.resize(plan.num_input_syms);
+  state.has_place.assign(plan.outputs.size(), false);
   for (size_t s = 0; s < plan.num_input_syms; ++s) {
     const PlanSym& sym = plan.syms[s];
     HT_RETURN_IF_ERROR(read_sym(sym, input_port(*call, sym.input), inputs[sym.input], queue_.get(), &state.syms[s]));
@@ -205,21 +206,17 @@ Status Session::rebind(Call* call, int64_t size) {
   const Plan& plan = model_->programs()[call->entry].plan;
   EntryState& state = entries_[call->entry];
   std::vector<void*> inputs, outputs;
-  std::vector<bool> has_place;
   for (const uint32_t v : plan.inputs) inputs.push_back(before->value(v));
-  for (const uint32_t v : plan.outputs) {
-    outputs.push_back(before->value(v));
-    has_place.push_back(before->nbytes(v) >= 0);
-  }
+  for (const uint32_t v : plan.outputs) outputs.push_back(before->value(v));
   const int64_t kept_nbytes = before->arena_nbytes();
   state.syms.push_back(size);
   HT_RETURN_IF_ERROR(find_binding(call));  // which may have dropped the binding before
   HT_RETURN_IF_ERROR(ensure_memory(*call, kept_nbytes));
   for (size_t i = 0; i < inputs.size(); ++i) call->binding->set_input(i, inputs[i]);
   for (size_t i = 0; i < outputs.size(); ++i) {
-    if (has_place[i]) call->binding->set_output(i, outputs[i]);
+    if (state.has_place[i]) call->binding->set_output(i, outputs[i]);
   }
-  HT_RETURN_IF_ERROR(set_outputs(*call, has_place));
+  HT_RETURN_IF_ERROR(set_outputs(*call));
   return call->binding->patch_slots();
 }
 
@@ -270,7 +267,7 @@ bool Session::is_own(const Call& call, size_t i) const {
 
 // An output shares no byte with an input or an earlier output, or one that had its place before. The session's own
 // buffers count with all they hold, also before they grow: an input that lies there is the result of an earlier run.
-Status Session::check_apart(const Call& call, size_t output, const std::vector<bool>& has_place) {
+Status Session::check_apart(const Call& call, size_t output) {
   const auto range = [&](size_t i, uint64_t* at, uint64_t* nbytes) {
     const bool mine = is_own(call, i);
     const Block& own = *own_block(call, i);
@@ -289,7 +286,8 @@ Status Session::check_apart(const Call& call, size_t output, const std::vector<b
                  is_own(call, output) ? ": copy what an earlier run returned, or give outputs of your own" : "");
   }
   for (size_t i = 0; i < entry.outputs.size(); ++i) {
-    if (i == output || (i > output && !has_place[i]) || call.binding->output(i).nbytes < 0) continue;
+    if (i == output || (i > output && !entries_[call.entry].has_place[i]) || call.binding->output(i).nbytes < 0)
+      continue;
     uint64_t other = 0, other_nbytes = 0;
     range(i, &other, &other_nbytes);
     if (!ranges_overlap(at, nbytes, other, other_nbytes)) continue;
@@ -378,7 +376,7 @@ Status Session::run(const char* entry, const ht_tensor* inputs, size_t num_input
   HT_RETURN_IF_ERROR(start(entry, inputs, num_inputs, outputs, num_outputs, &call));
   HT_RETURN_IF_ERROR(check_states(call));
   HT_RETURN_IF_ERROR(ensure_memory(call));
-  HT_RETURN_IF_ERROR(set_outputs(call, std::vector<bool>(num_outputs)));
+  HT_RETURN_IF_ERROR(set_outputs(call));
   HT_RETURN_IF_ERROR(set_inputs(call));
   HT_RETURN_IF_ERROR(call.binding->patch_slots());
   bool wait = false;

@@ -63,6 +63,7 @@ class Session {
     std::vector<Block> staged_inputs;   // device copies of inputs that kernels cannot take where they lie
     std::vector<Block> staged_outputs;  // what kernels write in the place of such outputs
     std::vector<void*> destinations;    // where a staged output of the current call goes; null: it is not staged
+    std::vector<bool> has_place;        // outputs of the current call whose sizes are known, and so their places
     bool recordable = false;
     std::vector<OwnOutput> own;  // what the last run returned
     std::vector<int64_t> syms;   // of the current call
@@ -94,7 +95,7 @@ class Session {
   bool own_on_host(const Call& call) const;
   Block* own_block(const Call& call, size_t output);
   Status set_inputs(const Call& call);
-  Status set_outputs(const Call& call, const std::vector<bool>& has_place);
+  Status set_outputs(const Call& call);
   Status set_output(const Call& call, size_t output);
   Status execute(Call* call, bool* wrote_states);
   Status record(const Call& call, Replay* replay);
@@ -103,7 +104,7 @@ class Session {
   Status break_off(Status status);
   Status finish(const Call& call, bool wait);
   Status report(Status status, const Fault& fault) const;
-  Status check_apart(const Call& call, size_t output, const std::vector<bool>& has_place);
+  Status check_apart(const Call& call, size_t output);
   void fill_form(const Value& value, bool on_host, ht_tensor* out) const;
   void return_own(const Call& call, size_t output);
   Status check_states(const Call& call) const;

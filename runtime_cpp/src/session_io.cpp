@@ -48,11 +48,11 @@ Status Session::set_inputs(const Call& call) {
 
 // Checks the caller's buffers, makes room for the session's own, and hands both to the binding; but of outputs whose sizes
 // the run has yet to read, and of those that have a place already.
-Status Session::set_outputs(const Call& call, const std::vector<bool>& has_place) {
+Status Session::set_outputs(const Call& call) {
   EntryState& entry = entries_[call.entry];
   const size_t num_outputs = entry.outputs.size();
   for (size_t i = 0; i < num_outputs; ++i) {
-    if (has_place[i]) continue;
+    if (entry.has_place[i]) continue;
     const BoundPort& bound = call.binding->output(i);
     if (bound.nbytes < 0) {
       HT_RETURN_IF_ERROR(check_unsized(output_port(call, i), is_own(call, i)));
@@ -64,10 +64,12 @@ Status Session::set_outputs(const Call& call, const std::vector<bool>& has_place
       HT_RETURN_IF_ERROR(check_form(port, call.outputs[i], device_));
       HT_RETURN_IF_ERROR(check_sizes(port, call.outputs[i], bound.shape, bound.strides));
     }
-    HT_RETURN_IF_ERROR(check_apart(call, i, has_place));
+    HT_RETURN_IF_ERROR(check_apart(call, i));
   }
   for (size_t i = 0; i < num_outputs; ++i) {
-    if (!has_place[i] && call.binding->output(i).nbytes >= 0) HT_RETURN_IF_ERROR(set_output(call, i));
+    if (entry.has_place[i] || call.binding->output(i).nbytes < 0) continue;
+    HT_RETURN_IF_ERROR(set_output(call, i));
+    entry.has_place[i] = true;
   }
   return Status();
 }

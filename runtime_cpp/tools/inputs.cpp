@@ -104,6 +104,7 @@ bool Inputs::build(const Args& args, const Loaded& loaded, bool make_up, std::st
   // A size that is the value of an input: where the input is made up, it gets that value.
   for (size_t s = 0; s < entry.num_syms; ++s) {
     const ht_sym_info& sym = *loaded.model.sym(loaded.entry, s);
+    if (sym.input < 0) continue;
     const char* name = loaded.model.input(loaded.entry, static_cast<size_t>(sym.input))->name;
     if (sym.dim >= 0 || files_.count(name) > 0) continue;
     std::memcpy(tensors_[static_cast<size_t>(sym.input)].data, &sizes_[sym.name], sizeof(int64_t));
@@ -144,6 +145,7 @@ bool Inputs::read_sizes(const Args& args, const Loaded& loaded, std::string* pro
   }
   for (size_t s = 0; s < entry.num_syms; ++s) {
     const ht_sym_info& sym = *loaded.model.sym(loaded.entry, s);
+    if (sym.input < 0) continue;  // the run computes it
     int64_t size = sym.lo > 1 || sym.hi < 1 ? sym.lo : 1;
     const auto wanted = given.find(sym.name);
     const auto file = files_.find(loaded.model.input(loaded.entry, static_cast<size_t>(sym.input))->name);

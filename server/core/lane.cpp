@@ -133,6 +133,12 @@ Failure Lane::prepare_answer(Pending& pending) {
                                                inputs_.size(), outputs_.data(), outputs_.size()))) {
     return in_words(std::move(failed));
   }
+  // Sizes that the run computes are known behind it only.
+  for (const std::size_t index : pending.outputs) {
+    const ht_tensor& tensor = outputs_[index];
+    if (std::any_of(tensor.shape, tensor.shape + tensor.ndim, [](std::int64_t size) { return size < 0; }))
+      return std::nullopt;
+  }
   if (Failure failed = make_room(pending, pending.rows)) return failed;
   if (!pending.request.delivery) return std::nullopt;
   return pending.request.delivery->check(pending.response.outputs);
@@ -310,7 +316,7 @@ Failure Lane::execute(Requests& batch, Times& times) {
 Failure Lane::answer(Requests& batch, std::int64_t rows) {
   std::int64_t row = 0;
   for (Pending& pending : batch) {
-    if (!version_.has_states()) {
+    if (!version_.has_states() || pending.response.outputs.size() < pending.outputs.size()) {
       if (Failure failed = make_room(pending, rows)) return failed;
     }
     take_outputs(pending, row, rows);

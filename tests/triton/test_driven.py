@@ -183,3 +183,29 @@ def test_caches_of_codes(driven: Driven, tmp_path: Path, model: Any, dtype: torc
     for name, buffer in eager_one.named_buffers():
         codes, scales = (torch.from_numpy(session.read_state(n)) for n in (name, f"{name}.scales"))
         assert torch.equal((codes.view(CODES[word][0]).float() * scales).to(dtype), buffer)
+
+
+def _found(x: torch.Tensor, k: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Sizes that the run computes, one inside another, a product of them, and a size beside them that is known."""
+    rows = x[x[:, 0] > 0]
+    values, where, counts = torch.unique(k, return_inverse=True, return_counts=True)
+    return (
+        rows @ torch.ones(4, 3) + rows[:, :1],
+        torch.nonzero(rows > 0.5),
+        x.sum(0),
+        values * counts,
+        where,
+        torch.repeat_interleave(k.clamp(max=3)),
+        x[: k[0].item()],
+    )
+
+
+def test_sizes_that_a_run_computes(driven: Driven, tmp_path: Path) -> None:
+    """The arena grows at reads, and what lies in it stays; counts of none, of all, and again."""
+    x, k = normal(6, 4), torch.tensor([3, 1, 3, 2, 9])
+    model = driven.export(_found, (x, k), tmp_path / "m.pkg")
+    session = model.session()
+    assert "reads" in model.entries["forward"].no_graph
+    more = [(x.abs(), k), (-x.abs(), k * 0), (x.flip(0), k.flip(0)), (x, k)]
+    for args in ((x, k), *more):
+        assert_same(leaves(session(*args)), list(_found(*args)), 5)

@@ -206,11 +206,11 @@ typedef struct ht_tensor_info {
   const ht_dim_info* strides; /**< ndim of them */
 } ht_tensor_info;
 
-/** A size that each run may choose. */
+/** A size that each run may choose, or computes. */
 typedef struct ht_sym_info {
   const char* name;
   int64_t lo, hi;     /**< hi: INT64_MAX without an upper bound */
-  int32_t input, dim; /**< the dimension that sets it; dim -1: the value of that input */
+  int32_t input, dim; /**< the dimension that sets it; dim -1: the value of that input; input -1: the run computes it */
 } ht_sym_info;
 
 /** A state or a constant. */
@@ -374,7 +374,8 @@ HT_API void ht_session_free(ht_session* session);
 /** Runs `entry` (NULL: the bundle's only entry). Inputs are only read. An output whose data is NULL, or what an earlier
  * run put there, gets the session's buffer, laid out as the contract says and valid until the next call on this
  * session: give such outputs as zeroed structs, and give them again as they are. Any other output must match the
- * contract like an input, be writable, and overlap neither an input nor another output; it is filled in place. On
+ * contract like an input, be writable, and overlap neither an input nor another output; it is filled in place. An output
+ * whose sizes the run computes (ht_session_bind says -1) is always the session's. On
  * success every field of an output in the session's buffer is set; shape and strides point to memory of the session.
  * After HT_CONTRACT and HT_INVALID_ARGUMENT (no such entry, a null pointer) nothing was run, nor after HT_OUT_OF_MEMORY
  * on the CPU; after HT_KERNEL, HT_CANCELLED and HT_DEVICE the caller's outputs may be partly written. Where states may
@@ -387,7 +388,8 @@ HT_API ht_status* ht_session_run(ht_session* session, const char* entry, const h
                                  ht_tensor* outputs, size_t num_outputs);
 
 /** Checks the inputs and prepares everything for them, runs nothing. Fills device, dtype, ndim, shape and strides of
- * `outputs`, so that the caller can allocate them (data stays untouched). The device is where the session would put
+ * `outputs`, so that the caller can allocate them (data stays untouched). Sizes and strides that the run computes are -1:
+ * such an output's data is left NULL for the session. The device is where the session would put
  * them; shape and strides are the session's, valid until it is called with other sizes, trimmed or freed. Errors as
  * those of ht_session_run that come before anything runs: HT_CONTRACT, HT_INVALID_ARGUMENT, HT_OUT_OF_MEMORY,
  * HT_DEVICE. */
