@@ -41,9 +41,20 @@ def translated(error: Exception) -> ExportError | InternalError:
 _OF_VALUES = ("GuardOnDataDependentSymNode", "PendingUnbackedSymbolNotFound", "DataDependentOutputException")
 _COMPARED = re.compile(r"Could not guard on data-dependent expression \w+\(|data-dependent expression [^(]*[<>=]")
 
+_SIZE = re.compile(
+    r"Could not guard on data-dependent expression (?P<condition>.+?) \(unhinted: .*Size-like symbols: (?!none\b)"
+)
+
 
 def _of_a_value(text: str, where: SourceLine | None) -> ExportError:
-    """Python asks for the value of a tensor: for a branch, or as a number."""
+    """Python asks for the value of a tensor, for a branch or as a number, or torch for a size that the run computes."""
+    asked = _SIZE.search(text)
+    if asked is not None:
+        return CaptureError(
+            f"whether {asked['condition']} decides what torch traces, of a size that the run computes",
+            where,
+            "say what holds in front of it, as in torch._check(y.shape[0] > 0), or take an op that does without",
+        )
     if _COMPARED.search(text):
         return CaptureError(
             "Python control flow depends on the value of a tensor",

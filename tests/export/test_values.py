@@ -152,6 +152,15 @@ def test_a_size_inside_of_a_branch() -> None:
     assert (found.op, found.reason) == ("aten.index.Tensor", INSIDE)
 
 
+def test_a_size_that_torch_asks_for() -> None:
+    with pytest.raises(CaptureError) as caught:
+        to_graphs(lambda x: torch.cdist(x[x[:, 0] > 0], x), (X,))
+    assert caught.value.what == "whether Eq(6*u0, 0) decides what torch traces, of a size that the run computes"
+    assert caught.value.fix.startswith("say what holds in front of it, as in torch._check(y.shape[0] > 0)")
+    assert caught.value.where is not None
+    assert caught.value.where.file.endswith("test_values.py")
+
+
 def test_a_size_that_must_be_half() -> None:
     """torch concludes what n is from 2 * n == 4: the run checks it."""
     exported = check(lambda x, n: x.split([n.item(), n.item()])[0], (X, N))
