@@ -91,7 +91,7 @@ def _graphs(module: GraphModule) -> list[GraphModule]:
 def _function(node: Node) -> Callable[..., Any] | None:
     if not isinstance(node.target, torch._ops.HigherOrderOperator):
         return None
-    return _IN_OPS.get(node.target.name())
+    return _IN_OPS.get(node.target.__name__)
 
 
 def _call_in_place_of(node: Node, owner: GraphModule, function: Callable[..., Any]) -> None:

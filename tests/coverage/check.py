@@ -196,7 +196,7 @@ def _export(ready: Sequence[Ready], path: Path) -> None:
         store.data.update(r.store.data)
         graph = dataclasses.replace(r.entry.graph, name=_name(k))
         hints = size_hints(r.entry, r.args, r.parts[0].made.kwargs)
-        sources[_name(k)] = Source(graph, r.entry.in_tree, r.entry.out_tree, hints)
+        sources[_name(k)] = Source(graph, r.entry.in_tree, r.entry.out_tree, hints, complex=r.entry.complex)
     built = build_content(sources, store, backends_for([_TARGET]), jobs=1)
     write_bundle(path, built.content)
 

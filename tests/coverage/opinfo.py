@@ -76,10 +76,16 @@ def _made(k: int, dtype: torch.dtype) -> Made:
         pytree.tree_flatten(((s.input, *s.args), dict(s.kwargs)))
         for s in itertools.islice(entry.sample_inputs("cpu", dtype), SAMPLES)
     ]
-    tensors = tuple(x.detach().clone() for leaves, _ in samples for x in leaves if _is_tensor(x))
+    tensors = tuple(_alone(x.detach()) for leaves, _ in samples for x in leaves if _is_tensor(x))
     module = Samples(entry.op, samples)
     by_value = entry.name not in UNWRITTEN and (entry.name not in RANDOM or _is_determined(module, tensors))
     return Made(module, tensors, by_value=by_value)
+
+
+def _alone(x: torch.Tensor) -> torch.Tensor:
+    """A copy, but of a part of a tensor, beside which the op may look."""
+    part = x.layout is torch.strided and x.untyped_storage().nbytes() > x.numel() * x.element_size()
+    return x if part else x.clone()
 
 
 def _is_determined(module: nn.Module, tensors: tuple[torch.Tensor, ...]) -> bool:

@@ -45,7 +45,7 @@ def test_scores_of_a_model_with_lengths_that_vary(score_mod: Any) -> None:
 
     q, k = randn(2, 2, 6, 8), randn(2, 2, 6, 8, seed=1)
     lengths = ({2: ANY},) * 3
-    shorter = tuple(t[:, :, :1] for t in (q, k, k))
+    shorter = tuple(t[:, :, :2] for t in (q, k, k))
     check(_module(attention), (q, k, k + 1), lengths, [shorter, tuple(torch.cat([t, t], 2) for t in (q, k, k))])
 
 
