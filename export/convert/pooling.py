@@ -171,6 +171,8 @@ def _adaptive_max(n: int) -> Any:
         if all(int_value(s) == 1 for s in out):
             flat = b.reshape(x, (*x.shape[: x.rank - n], product(image)))
             return values, b.reshape(_largest(b, flat), values.shape)
+        if any(int_value(s) == 0 for s in out):
+            return values, b.full(values.shape, 0, DType.I64)
         if any(int_value(s) is None for s in (*image, *out)):
             return values, None
         windows = adaptive_windows(b, x, out)

@@ -176,6 +176,7 @@ ROWS: list[Row] = [
             F.adaptive_max_pool2d(x[0], (5, 10), return_indices=True),
             F.adaptive_max_pool1d(x[0], 4, return_indices=True),
             F.adaptive_max_pool3d(x, (3, 2, 4), return_indices=True),
+            F.adaptive_max_pool2d(x, (0, 3), return_indices=True),
             F.adaptive_max_pool2d(x, 1),
             F.adaptive_avg_pool1d(x[0], 5),
         ),
