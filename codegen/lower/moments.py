@@ -105,7 +105,7 @@ def corrected(m: Moments, b: NestBuilder, mean: Arg, far: Arg, squares: Arg) -> 
     dtype, points = m.mean.dtype, m.each * m.points
     shift, square = shared(b, far, points, dtype), shared(b, squares, points, dtype)
     spread = b.compute("sub", square, b.compute("mul", shift, shift))
-    noise = b.compute("le", spread, b.compute("mul", square, Lit(NOISE, dtype)))
+    noise = b.compute("lt", spread, b.compute("mul", square, Lit(NOISE, dtype)))
     return b.compute("add", mean, shift), b.compute("where", noise, Lit(0.0, dtype), spread)
 
 

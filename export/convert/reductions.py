@@ -222,7 +222,7 @@ def centred(b: Builder, x: Value, dims: Sequence[int]) -> tuple[Value, Value]:
     squares = b.reduce(b.pw("mul", distance, distance), "sum", dims, True)
     shift = b.over(far, x, dims)
     left = b.pw("sub", squares, b.pw("mul", far, shift))
-    noise = b.pw("le", left, b.pw("mul", squares, NOISE))
+    noise = b.pw("lt", left, b.pw("mul", squares, NOISE))
     return b.pw("add", first, shift), b.where(noise, 0.0, left, x.dtype)
 
 

@@ -25,6 +25,12 @@ def norm_rows() -> dict[str, Function]:
         "rms_norm": lambda x: (F.rms_norm(x, (9,), w), x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)),
         "group_norm": lambda x: (F.group_norm(x, 4, c, d), F.group_norm(x, 1), F.group_norm(x, 8, c, d).relu()),
         "instance_norm": lambda x: F.instance_norm(x, weight=c, bias=d),
+        "norms_of_large_numbers": lambda x: (
+            F.group_norm(x * 1e22, 4, c, d),
+            F.layer_norm(x * 1e22, (9,), w, b),
+            F.instance_norm(x * 1e22, weight=c, bias=d),
+            (x * 1e22).var(1),
+        ),
         "batch_norm": running,
         "normalize": lambda x: (F.normalize(x, dim=1), F.normalize(x, dim=-1)),
         "glu": lambda x: F.glu(x, 1),

@@ -9,10 +9,9 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -39,7 +38,7 @@ def chosen(suites: Sequence[str], dtypes: Sequence[str], only: str) -> list[Case
     return [c for suite in suites for c in by_suite[suite]() if only in c.name]
 
 
-def verdicts(cases: Sequence[Case], jobs: int, say: Any) -> list[Verdict]:
+def verdicts(cases: Sequence[Case], jobs: int, say: Callable[[Verdict, int], None]) -> list[Verdict]:
     """Of all cases, in their order; children check them, TOGETHER at a time."""
     found: dict[tuple[str, str], Verdict] = {}
 
@@ -55,7 +54,7 @@ def verdicts(cases: Sequence[Case], jobs: int, say: Any) -> list[Verdict]:
         elif left:
             heard(Verdict(cases[left[0]].suite, cases[left[0]].name, "crashed", child.how or "no verdict"))
 
-    def work(task: Any, send: Any) -> None:
+    def work(task: Sequence[int], send: Callable[[Verdict], None]) -> None:
         check_cases([cases[k] for k in task], send)
 
     pool = Pool(work, jobs, _SECONDS)
@@ -95,7 +94,7 @@ def main() -> int:
     found = verdicts(cases, options.jobs, say)
     seconds = time.monotonic() - started
     where = f"{datetime.date.today()}, torch {torch.__version__}, {platform.machine()}, {seconds / 60:.0f} minutes"
-    text = page(found, "python -m tests.coverage --write", where)
+    text = page(found, " ".join(("python -m tests.coverage", *sys.argv[1:])), where)
     print(text[text.index("| suite") :].partition("\n\n")[0])
     if options.json:
         options.json.write_text(json.dumps([asdict(v) for v in found], indent=1))

@@ -1,0 +1,47 @@
+"""A fixed part of the features and of exportdb: each does what docs/coverage.md says of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.coverage.__main__ import PAGE, chosen, verdicts
+from tests.coverage.cases import Verdict
+from tests.coverage.report import listed, page, reason
+
+PARTS = 10
+
+
+@pytest.mark.sweep(share=PARTS)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_the_page_says_what_is_so(part: int) -> None:
+    cases = chosen(("features", "exportdb"), (), "")[part::PARTS]
+    expected = listed(PAGE.read_text())
+    found = verdicts(cases, 1, lambda v, done: None)
+    unlike = [v for v in found if v.what != expected.get((v.suite, v.name), "equal")]
+    assert not unlike, "python -m tests.coverage --write features exportdb"
+
+
+def test_every_case_has_a_name_of_its_own() -> None:
+    names = [(c.suite, c.name) for c in chosen(("features", "exportdb"), (), "")]
+    assert len(set(names)) == len(names)
+
+
+def test_a_page_is_read_as_it_is_written() -> None:
+    found = [
+        Verdict("features", "a", "equal"),
+        Verdict(
+            "features", "b", "refused", "1 op of this model cannot be exported: aten.x at /home/me/m.py:3 y = x(y)"
+        ),
+        Verdict(
+            "exportdb", "b", "refused", "1 op of this model cannot be exported: aten.x at /home/me/m.py:3 y = x(y)"
+        ),
+        Verdict("opinfo float16", "c.d", "different", "result 0: torch.int8 [2], eager gives torch.int64 [2]"),
+    ]
+    text = page(found, "a command", "a place")
+    assert "/home" not in text
+    assert "| features | 2 | 2 | 1 | 50.0% | 1 | 0 | 0 |" in text
+    assert listed(text) == {(v.suite, v.name): v.what for v in found if v.what != "equal"}
+
+
+def test_reasons_are_without_places_and_advice() -> None:
+    assert reason("it is so at /a/b.py:3 x = y To fix: do that") == "it is so"
