@@ -23,7 +23,7 @@ from hardtack.codegen.ir.constants import ConstantStore
 from hardtack.codegen.lower.builder import UnsupportedOp
 from hardtack.codegen.package.writer import write_bundle
 from hardtack.codegen.targets import backends_for
-from hardtack.exporter import EntryGraph, ExportError, InternalError, to_graphs
+from hardtack.exporter import EntryGraph, ExportError, InternalError, UnsupportedOpError, to_graphs
 from tests.coverage.cases import Case, Made, Verdict
 from tests.coverage.judge import difference, eager, tensors
 
@@ -155,8 +155,11 @@ def torch_captures(made: Made) -> bool:
 
 
 def _verdict(case: Case, what: str, error: BaseException) -> Verdict:
-    detail = " ".join(str(error).split())
-    return Verdict(case.suite, case.name, what, detail if what == "refused" else f"{type(error).__name__}: {detail}")
+    if isinstance(error, UnsupportedOpError):
+        said = "; ".join(f"{op.op}: {op.reason}" for op in error.ops)
+    else:
+        said = error.what if isinstance(error, ExportError) else f"{type(error).__name__}: {error}"
+    return Verdict(case.suite, case.name, what, " ".join(said.split()))
 
 
 def _check(ready: Sequence[Ready], path: Path, tell: Tell) -> None:

@@ -12,10 +12,10 @@ _HEAD = """# What torch.export captures, and what of it has a bundle
 
 `{command}` wrote this page ({where}). Suites are torch's own op
 suite (OpInfo: up to three samples of each entry, in every dtype that eager takes on a CPU), PyTorch's examples of
-torch.export (exportdb) and a list of features that models use. Each case is exported, run through a file on this CPU and
-compared with eager: types, shapes, values. "Captured" counts what torch.export itself captures and takes apart.
-`./dev test` runs a fixed tenth of the features and of exportdb, `./dev test --sweep` all of them; they fail where a case
-does not do what this page says.
+torch.export (exportdb) and a list of features that models use. Each case is exported, run through a file on this CPU
+and compared with eager: types, shapes, values. "Captured" counts what torch.export itself captures and takes apart.
+`./dev test` runs a fixed tenth of the features and of exportdb, `./dev test --sweep` all of them; they fail where a
+case does not do what this page says.
 
 """
 
@@ -54,21 +54,14 @@ def _short(suites: Sequence[str]) -> list[str]:
     return [s.removeprefix("opinfo ") for s in suites]
 
 
-_NOISE = (
-    (re.compile(r"^(\w*(Error|Exception)): "), r"\1: "),
-    (re.compile(r" at /\S+:\d+ .*?(?= (To fix|output|Hardtack|aten|the|is)\b|$)"), ""),
-    (re.compile(r"/\S*/"), ""),
-    (re.compile(r" To fix: .*"), ""),
-    (re.compile(r"[`|<>]"), ""),
-)
+_PLACES = re.compile(r"/\S*/")
 _LONGEST = 160
 
 
 def reason(detail: str) -> str:
-    """A detail without what is of this machine, and without the advice."""
-    for pattern, put in _NOISE:
-        detail = pattern.sub(put, detail)
-    return detail if len(detail) <= _LONGEST else detail[: _LONGEST - 3] + "..."
+    """A detail in one line of markdown, without folders of this machine."""
+    plain = _PLACES.sub("", detail).translate(str.maketrans("`|<>", "'/()"))
+    return plain if len(plain) <= _LONGEST else plain[: _LONGEST - 3] + "..."
 
 
 _LINE = re.compile(r"- `([^`]+)` \(([^)]*)\): ")
