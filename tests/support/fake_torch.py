@@ -45,6 +45,9 @@ class Tensor:
         self.done.append("detach")
         return self
 
+    def resolve_conj(self) -> Tensor:
+        return self
+
     def resolve_neg(self) -> Tensor:
         return self
 
