@@ -44,7 +44,8 @@ def _scan_by_a_loop(
     combine: Callable[..., Any], first: Sequence[Tensor], rows: Sequence[Tensor], extra: Sequence[Any]
 ) -> list[Tensor]:
     count, carries = rows[0].shape[0], len(first)
-    sample = combine(*first, *(x.sum(0) for x in rows), *extra)[carries:]  # for the shapes; nothing reads its values
+    some = (x.new_zeros(x.shape[1:]) for x in rows)
+    sample = combine(*first, *some, *extra)[carries:]  # for types and shapes; nothing reads its values
     results = [y.new_zeros((count, *y.shape)) for y in sample]
     begin = torch.zeros((), dtype=torch.int64, device=rows[0].device)
 

@@ -35,8 +35,8 @@ def _is_small(a: Tensor, what: str) -> bool:
     conjugates of each other."""
     if a.is_complex():
         raise CaptureError(f"{what} of complex matrices is not supported", fix="solve for real and imaginary parts")
-    n = a.shape[-1]
-    return isinstance(n, int) and n <= MOST_ROWS and a.shape[-2] == n
+    m, n = a.shape[-2:]
+    return isinstance(m, int) and isinstance(n, int) and m == n <= MOST_ROWS
 
 
 def _factors(a: Tensor, what: str) -> Factors:

@@ -1,8 +1,6 @@
 // Eigenvalues of symmetric matrices by Jacobi's rotations (Golub, Van Loan, Matrix Computations, 8.5).
 namespace {
 
-constexpr int kMostSweeps = 60;
-
 // The rotation that makes s(p, q) zero, of s and of the columns of v.
 void rotate(const Matrix& s, const Matrix& v, int64_t p, int64_t q) {
   const double theta = (s(q, q) - s(p, p)) / (2 * s(p, q));
@@ -37,26 +35,10 @@ bool sweep(const Matrix& s, const Matrix& v, double small) {
   return rotated;
 }
 
-// The largest magnitude.
-double size_of(const Matrix& s) {
-  double most = 0;
-  for (int64_t i = 0; i < s.m * s.n; ++i) most = magnitude(s.at[i]) <= most ? most : magnitude(s.at[i]);
-  return most;
-}
-
-// The places of the diagonal's elements, ascending; of equal ones the first comes first.
-void sort(const Matrix& s, int64_t* order) {
-  for (int64_t i = 0; i < s.n; ++i) {
-    int64_t place = i;
-    for (; place > 0 && s(order[place - 1], order[place - 1]) > s(i, i); --place) order[place] = order[place - 1];
-    order[place] = i;
-  }
-}
-
 }  // namespace
 
 // _linalg_eigh(A, UPLO, compute_v) -> eigenvalues, ascending, and eigenvectors in columns; without compute_v these are
-// empty.
+// empty. What is not finite makes all of them NaN.
 int32_t ht_linalg_eigh(const ht_kernel_call* call) {
   const ht_tensor &a = given(call, 0), &values = call->results[0], &vectors = call->results[1];
   const int64_t n = rows_of(a);
@@ -68,10 +50,14 @@ int32_t ht_linalg_eigh(const ht_kernel_call* call) {
     for (int64_t i = 0; i < n; ++i)
       for (int64_t j = 0; j < i; ++j) (lower ? s(j, i) : s(i, j)) = lower ? s(i, j) : s(j, i);
     make_identity(v);
-    const double small = kEps / 8 * size_of(s);
+    const double size = size_of(s), small = kEps / 8 * size;
+    if (size != size) {
+      fill(values, k, n, size);
+      return fill(vectors, k, v.m * n, size);
+    }
     for (int turn = 0; turn < kMostSweeps && sweep(s, v, small); ++turn) {
     }
-    sort(s, order);
+    sort(n, order, [&](int64_t i, int64_t j) { return s(i, i) < s(j, j); });
     for (int64_t i = 0; i < n; ++i) {
       put(values, k * n + i, s(order[i], order[i]));
       for (int64_t j = 0; j < v.m; ++j) put(vectors, (k * n + j) * n + i, v(j, order[i]));

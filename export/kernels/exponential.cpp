@@ -9,7 +9,7 @@ double norm(const Matrix& a) {
   for (int64_t j = 0; j < a.n; ++j) {
     double sum = 0;
     for (int64_t i = 0; i < a.m; ++i) sum += magnitude(a(i, j));
-    most = sum <= most ? most : sum;  // NaN too
+    most = sum > most ? sum : most;
   }
   return most;
 }
@@ -33,11 +33,9 @@ int32_t ht_linalg_matrix_exp(const ht_kernel_call* call) {
     const Matrix x = whole(work, n, n);
     Matrix sum = whole(work + n * n, n, n), next = whole(work + 2 * n * n, n, n);
     load(a, k, x);
+    const double finite = size_of(x);
+    if (finite != finite) return fill(call->results[0], k, n * n, finite);
     double size = norm(x);
-    if (!(size - size == 0)) {
-      for (int64_t i = 0; i < n * n; ++i) sum.at[i] = size - size;
-      return store(sum, call->results[0], k);
-    }
     int squares = 0;
     double scale = 1;
     for (; size > 1; size /= 2, scale /= 2) ++squares;

@@ -5,6 +5,7 @@
 namespace {
 
 constexpr double kEps = 0x1p-52;
+constexpr int kMostSweeps = 60;  // of rotations; a handful does, and whatever the input is, they end
 
 double root(double x) { return __builtin_sqrt(x); }
 double magnitude(double x) { return __builtin_fabs(x); }
@@ -60,6 +61,32 @@ void store(const Matrix& a, const ht_tensor& t, int64_t k) {
 void make_identity(const Matrix& a) {
   for (int64_t i = 0; i < a.m; ++i)
     for (int64_t j = 0; j < a.n; ++j) a(i, j) = i == j ? 1 : 0;
+}
+
+// The largest magnitude; NaN where there is a number that is not finite, of which comparisons know nothing.
+double size_of(const Matrix& a) {
+  double most = 0, nothing = 0;
+  for (int64_t i = 0; i < a.m; ++i)
+    for (int64_t j = 0; j < a.n; ++j) {
+      nothing += a(i, j) - a(i, j);
+      most = magnitude(a(i, j)) > most ? magnitude(a(i, j)) : most;
+    }
+  return most + nothing;
+}
+
+// The k-th matrix, or list of numbers, of a tensor as `value` alone.
+void fill(const ht_tensor& t, int64_t k, int64_t numel, double value) {
+  for (int64_t i = 0; i < numel; ++i) put(t, k * numel + i, value);
+}
+
+// The places 0 to n - 1 in the order that before(i, j) says; of equal ones the first comes first.
+template <typename Before>
+void sort(int64_t n, int64_t* order, const Before& before) {
+  for (int64_t i = 0; i < n; ++i) {
+    int64_t place = i;
+    for (; place > 0 && before(i, order[place - 1]); --place) order[place] = order[place - 1];
+    order[place] = i;
+  }
 }
 
 double* work_of(const ht_kernel_call* call, int32_t worker) {

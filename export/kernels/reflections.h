@@ -2,11 +2,10 @@
 
 namespace {
 
-// The length of column k from row `first` on, without overflow.
+// The length of column k from row `first` on, without overflow; NaN where a number is not finite.
 double length(const Matrix& a, int64_t first, int64_t k) {
-  double most = 0;
-  for (int64_t i = first; i < a.m; ++i) most = magnitude(a(i, k)) > most ? magnitude(a(i, k)) : most;
-  if (!(most > 0)) return most;
+  const double most = size_of({&a(first < a.m ? first : 0, k), first < a.m ? a.m - first : 0, 1, a.row, a.column});
+  if (!(most > 0)) return most;  // NaN, too
   double sum = 0;
   for (int64_t i = first; i < a.m; ++i) sum += (a(i, k) / most) * (a(i, k) / most);
   return most * root(sum);

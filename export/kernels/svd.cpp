@@ -2,8 +2,6 @@
 // they are.
 namespace {
 
-constexpr int kMostSweeps = 60;
-
 // A rotation of columns p and q of a.
 void rotate(const Matrix& a, int64_t p, int64_t q, double cosine, double sine) {
   for (int64_t i = 0; i < a.m; ++i) {
@@ -60,25 +58,10 @@ void complete(const Matrix& u, int64_t k) {
   for (int64_t i = 0; i < u.m; ++i) u(i, k) /= size;
 }
 
-// The places of `values` from the largest to the smallest.
-void sort(const double* values, int64_t n, int64_t* order) {
-  for (int64_t i = 0; i < n; ++i) {
-    int64_t place = i;
-    for (; place > 0 && values[order[place - 1]] < values[i]; --place) order[place] = order[place - 1];
-    order[place] = i;
-  }
-}
-
-// The largest magnitude.
-double size_of(const Matrix& s) {
-  double most = 0;
-  for (int64_t i = 0; i < s.m * s.n; ++i) most = magnitude(s.at[i]) <= most ? most : magnitude(s.at[i]);
-  return most;
-}
-
 }  // namespace
 
-// _linalg_svd(A, full_matrices, compute_uv, driver) -> U, S, Vh; compute_uv false: U and Vh are empty.
+// _linalg_svd(A, full_matrices, compute_uv, driver) -> U, S, Vh; compute_uv false: U and Vh are empty. What is not finite
+// makes all of them NaN.
 int32_t ht_linalg_svd(const ht_kernel_call* call) {
   const ht_tensor &a = given(call, 0), &left = call->results[0], &values = call->results[1], &right = call->results[2];
   const bool wide = columns_of(a) > rows_of(a), with_vectors = flag(call, 2);
@@ -90,12 +73,17 @@ int32_t ht_linalg_svd(const ht_kernel_call* call) {
     int64_t* order = reinterpret_cast<int64_t*>(sizes + n);
     load(a, k, wide ? transposed(s) : s);
     const double most = size_of(s), scale = most > 0 ? most : 1;
+    if (most != most) {
+      fill(left, k, with_vectors ? rows_of(left) * columns_of(left) : 0, most);
+      fill(right, k, with_vectors ? rows_of(right) * columns_of(right) : 0, most);
+      return fill(values, k, n, most);
+    }
     for (int64_t i = 0; i < m * n; ++i) s.at[i] /= scale;
     make_identity(v);
     for (int turn = 0; turn < kMostSweeps && sweep(s, v); ++turn) {
     }
     for (int64_t j = 0; j < n; ++j) sizes[j] = root(product(s, j, j));
-    sort(sizes, n, order);
+    sort(n, order, [&](int64_t i, int64_t j) { return sizes[i] > sizes[j]; });
     for (int64_t j = 0; j < n; ++j) put(values, k * n + j, sizes[order[j]] * scale);
     if (!with_vectors) return;
     for (int64_t j = 0; j < tall; ++j) {

@@ -107,6 +107,15 @@ def test_a_scan_of_rows_that_vary() -> None:
     check(_module(_products), (randn(5, 3), randn(3)), ({0: ANY}, None), [(randn(k, 3), randn(3)) for k in (1, 2, 100)])
 
 
+def test_a_scan_of_small_whole_numbers() -> None:
+    """Whose results are of their type, as their sums are not."""
+
+    def program(x: Tensor) -> Any:
+        return scan(lambda c, r: (c + r, c * r), torch.zeros(3, dtype=torch.int32), x)
+
+    check(_module(program), (torch.arange(15, dtype=torch.int32).reshape(5, 3),), ({0: ANY},))
+
+
 def test_a_scan_of_many_rows() -> None:
     check(_module(_products), (randn(70, 3) / 9 + 1, torch.ones(3)))
 

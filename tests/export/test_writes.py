@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.export import Dim
 
-from hardtack.exporter import CaptureError, ExportError, MutationError, UnsupportedOpError, to_graphs
+from hardtack.exporter import CaptureError, MutationError, UnsupportedOpError, to_graphs
 from hardtack.exporter.reference import ReferenceFailure, outputs, run
 from tests.export.checks import assert_same, check, eager, entry, feed, kinds, ours
 from tests.support.torch_versions import refused_before
