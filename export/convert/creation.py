@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -189,19 +188,15 @@ def _assert_async(b: Builder, condition: Value, message: str = "an assertion of 
     b.multi("assert", b.to(condition, DType.BOOL), message=message)
 
 
-def _names(kinds: str) -> Sequence[str]:
-    return [f"aten.{k}" for k in kinds.split()]
-
-
 refuses(
     "rows are not compared with one another: give each row a number, and take unique of these",
-    *_names("unique_dim"),
+    "unique_dim",
 )
 refuses(
     "it reads a tensor's value into Python: keep the value a tensor",
-    *_names("_local_scalar_dense item equal is_nonzero"),
+    "_local_scalar_dense item equal is_nonzero",
 )
 refuses(
     "sparse tensors are not supported: use dense ones",
-    *_names("_sparse_coo_tensor_with_dims_and_tensors _coalesce _to_sparse sparse_mask _sparse_mm _sparse_addmm"),
+    "_sparse_coo_tensor_with_dims_and_tensors _coalesce _to_sparse sparse_mask _sparse_mm _sparse_addmm",
 )

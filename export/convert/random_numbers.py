@@ -280,15 +280,11 @@ def _with_replacement(b: Builder, p: Value, count: Any) -> Value:
     return b.pw("min", below, last)
 
 
-def _names(kinds: str) -> Sequence[str]:
-    return [f"aten.{k}" for k in kinds.split()]
-
-
 refuses(
     "numbers of a torch.Generator: leave the generator out; the seed is set where the model runs (Session.seed)",
-    *_names("rand.generator randn.generator randint.generator randint.low_generator randperm.generator"),
+    "rand.generator randn.generator randint.generator randint.low_generator randperm.generator",
 )
 refuses(
     "random numbers of this distribution have no conversion: pass them in as an input",
-    *_names("poisson binomial random.default standard_gamma _standard_gamma _sample_dirichlet"),
+    "poisson binomial random.default standard_gamma _standard_gamma _sample_dirichlet",
 )

@@ -79,9 +79,9 @@ def converts(*names: str, **which: Any) -> Callable[[Some], Some]:
     return register
 
 
-def refuses(reason: str, *names: str) -> None:
-    """Ops that have no place in a compiled program, with the reason in words."""
-    REFUSED.update(dict.fromkeys(names, reason))
+def refuses(reason: str, names: str) -> None:
+    """Ops that have no place in a compiled program, with the reason in words; names: aten's, parted by spaces."""
+    REFUSED.update(dict.fromkeys((f"aten.{name}" for name in names.split()), reason))
 
 
 def call(convert: Convert, builder: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Result:

@@ -33,7 +33,7 @@ _MIRRORED = {sympy.Ge: sympy.Le, sympy.Gt: sympy.Lt}
 _TEXT = {"eq": "==", "ne": "!=", "le": "<=", "lt": "<"}
 _HOLDS: dict[str, Callable[[int, int], bool]] = {"eq": int.__eq__, "ne": int.__ne__, "le": int.__le__, "lt": int.__lt__}
 VALUE_SIZE = (
-    "a size depends on values of tensors, and memory is placed before they are known: make it an int input, or keep "
+    "a size depends on values of tensors, where only sizes of inputs will do: make it an int input, or keep "
     "the whole length and mask it, as in torch.where(torch.arange(x.shape[0]) < n, ...)"
 )
 NO_NUMBER = (KeyError, TypeError, ValueError, ArithmeticError, AssertionError)

@@ -22,7 +22,15 @@ case does not do what this page says.
 
 def page(verdicts: Sequence[Verdict], command: str, where: str) -> str:
     """The page as markdown."""
-    return _HEAD.format(command=command, where=where) + "\n".join((*_table(verdicts), "", *_rest(verdicts))) + "\n"
+    lines = (*_table(verdicts), "", *_absent(verdicts), *_rest(verdicts))
+    return _HEAD.format(command=command, where=where) + "\n".join(lines) + "\n"
+
+
+def _absent(verdicts: Sequence[Verdict]) -> Iterable[str]:
+    """Which suites the command left out."""
+    there = {v.suite.partition(" ")[0] for v in verdicts}
+    if left_out := [s for s in ("opinfo", "exportdb", "features") if s not in there]:
+        yield from (f"Not on this page, for the command left it out: {', '.join(left_out)}.", "")
 
 
 def _table(verdicts: Sequence[Verdict]) -> Iterable[str]:
