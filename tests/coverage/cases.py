@@ -28,13 +28,15 @@ class Made:
 @dataclass(frozen=True)
 class Case:
     """suite: "opinfo float32", "exportdb" or "features". Cases of one `group` that stand together are captured in one
-    module, whose overhead they share, and alone only where that fails; their modules take positional arguments alone.
+    module, whose overhead they share; where that fails those of one `kind` are, and then each alone. Their modules take
+    positional arguments alone.
     """
 
     suite: str
     name: str
     make: Callable[[], Made]
     group: str = ""
+    kind: str = ""
 
 
 @dataclass(frozen=True)

@@ -75,14 +75,25 @@ def check_cases(cases: Sequence[Case], tell: Tell) -> None:
     ready: list[Ready] = []
     for group, alike in itertools.groupby(cases, key=lambda c: c.group):
         several = list(alike)
-        joined = _joined(several) if group and len(several) > 1 else None
-        ready += [joined] if joined is not None else _alone(several, tell)
+        ready += _together(several, tell) if group else _alone(several, tell)
     with tempfile.TemporaryDirectory(prefix="hardtack_coverage_") as folder:
         path = Path(folder) / "cases.pkg"
         _check([r for r in ready if not r.entry.graph.states], path, tell)
         for r in ready:
             if r.entry.graph.states:  # whose names are those of its module, and of others'
                 _check([r], path, tell)
+
+
+def _together(cases: Sequence[Case], tell: Tell) -> list[Ready]:
+    """Cases of one group as one graph; where that fails those of each kind, and then each alone: what is refused of
+    complex numbers is often all that is.
+    """
+    if len(cases) > 1 and (joined := _joined(cases)) is not None:
+        return [joined]
+    kinds = [list(alike) for _, alike in itertools.groupby(cases, key=lambda c: c.kind)]
+    if len(kinds) < 2:
+        return _alone(cases, tell)
+    return [r for alike in kinds for r in _together(alike, tell)]
 
 
 def _alone(cases: Iterable[Case], tell: Tell) -> list[Ready]:

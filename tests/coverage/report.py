@@ -11,9 +11,10 @@ from tests.coverage.cases import WHAT, Verdict
 _HEAD = """# What torch.export captures, and what of it has a bundle
 
 `{command}` wrote this page ({where}). Suites are torch's own op
-suite (OpInfo: up to three samples of each entry, in every dtype that eager takes on a CPU), PyTorch's examples of
-torch.export (exportdb) and a list of features that models use. Each case is exported, run through a file on this CPU
-and compared with eager: types, shapes, values. "Captured" counts what torch.export itself captures and takes apart.
+suite (OpInfo: the first three samples of each entry in float32, int64 and complex64, one of them in every other dtype
+that eager takes on a CPU), PyTorch's examples of torch.export (exportdb) and a list of features that models use. Each
+case is exported, run through a file on this CPU and compared with eager: types, shapes, values. "Captured" counts what
+torch.export itself captures and takes apart.
 `./dev test` runs a fixed tenth of the features and of exportdb, `./dev test --sweep` all of them; they fail where a
 case does not do what this page says.
 
