@@ -164,6 +164,13 @@ def _addmm(b: Builder, x: Any, m: Any, n: Any, *, beta: Any = 1, alpha: Any = 1)
     return found
 
 
+@converts_complex("addbmm.default")
+def _addbmm(b: Builder, x: Any, m: Any, n: Any, *, beta: Any = 1, alpha: Any = 1) -> ComplexValue:
+    whole = _each(matrix_product(b, as_complex(b, m), n), lambda t: b.reduce(t, "sum", [0], False))
+    found: ComplexValue = _scaled(b, whole, alpha)
+    return found if beta == 0 else added(b, found, _scaled(b, x, beta))
+
+
 def _linear_product(b: Builder, x: Value, weight: Value) -> Value:
     return _real("aten.linear.default", b, x, weight)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -172,6 +173,9 @@ def _linear(b: Builder, x: Value, weight: Value, bias: Value | None = None) -> V
 
 
 def _scaled(b: Builder, x: Value, factor: Any) -> Value:
+    """Of whole numbers by the whole part of a factor, as eager takes it here, and refuses it in sums."""
+    if isinstance(factor, float) and not x.dtype.is_float and math.isfinite(factor):
+        factor = int(factor)
     return x if factor == 1 else b.pw("mul", x, coefficient(b, factor, x.dtype))
 
 

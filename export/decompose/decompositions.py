@@ -14,6 +14,7 @@ from torch import Tensor
 from torch._decomp import get_decompositions
 
 from hardtack.exporter.decompose import antialiased_resizes, linear_algebra, packed_int4, quantized, selections
+from hardtack.exporter.decompose.attention_in_ops import with_attention_in_ops
 from hardtack.exporter.decompose.bags import embedding_bag, with_even_bags
 from hardtack.exporter.decompose.dropouts import with_dropouts_as_views
 from hardtack.exporter.decompose.grid_samples import grid_sample
@@ -333,7 +334,7 @@ def decompose(ep: torch.export.ExportedProgram, extensions: Extensions) -> torch
     MutationError for writes in place that torch cannot follow; PluginError for a user's decomposition.
     """
     check_decompositions(ep, extensions)
-    traced = with_dropouts_as_views(ep)
+    traced = with_dropouts_as_views(with_attention_in_ops(ep))
     settled = with_written_reshapes(traced)
     prepared = with_calls(with_even_bags(with_written_windows(settled)), extensions)
     try:

@@ -246,6 +246,8 @@ OPS: dict[str, Program] = {
     "to real": lambda x, y: x.to(torch.float32) + 1,
     "real into complex": lambda x, y: written(x, lambda z: z.copy_(REAL)),
     "addmm scaled": lambda x, y: torch.addmm(x[:, :3], x, y.t(), beta=2j, alpha=1 - 1j),
+    "addbmm": lambda x, y: torch.addbmm(x[:, :3], torch.stack([x, y]), torch.stack([y.t(), x.t()]), beta=2j, alpha=1j),
+    "addbmm alone": lambda x, y: torch.addbmm(x[:, :3], torch.stack([x, y]), torch.stack([y.t(), x.t()]), beta=0),
     "the product of nothing": lambda x, y: x[:, :0].prod(1),
     "products kept": lambda x, y: x.prod(0, keepdim=True),
     "equal parts": lambda x, y: (x == torch.complex(x.real, y.imag)) | (x != torch.complex(y.real, x.imag)),

@@ -337,10 +337,6 @@ def test_the_users_own_random_numbers_go_on() -> None:
 REFUSED: dict[str, tuple[Callable[[torch.Tensor], Any], str]] = {
     "poisson": (torch.poisson, "random numbers of this distribution have no conversion: pass them in as an input"),
     "random": (lambda x: x.clone().random_(), "random numbers of this distribution have no conversion"),
-    "attention": (
-        lambda x: F.scaled_dot_product_attention(x, x, x, dropout_p=0.5),
-        "attention with dropout: call .eval\\(\\) on the module before exporting",
-    ),
     "branch": (
         lambda x: torch.cond(x.sum() > 0, lambda v: v + torch.rand_like(v), lambda v: v + 1, (x,)),
         "random numbers inside of a branch or loop: draw them in front of it and pass them in",

@@ -370,6 +370,24 @@ def test_the_outermost_alphas(alpha: int) -> None:
     )
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32, torch.int64])
+def test_products_of_whole_numbers_take_the_whole_part_of_a_factor(dtype: torch.dtype) -> None:
+    m, n = torch.arange(12).reshape(2, 2, 3).to(dtype), torch.arange(12).reshape(2, 3, 2).to(dtype)
+
+    def program(m: torch.Tensor, n: torch.Tensor) -> list[torch.Tensor]:
+        x, found = m[:, :, :2], []
+        for alpha, beta in ((0.6, 2.9), (1.7, 0.2), (3.0, 1.0)):
+            found += [
+                torch.addmm(x[0], m[0], n[0], alpha=alpha, beta=beta),
+                torch.addmv(x[0, 0], m[0], n[0, :, 0], alpha=alpha, beta=beta),
+                torch.baddbmm(x, m, n, alpha=alpha, beta=beta),
+                torch.addbmm(x[0], m, n, alpha=alpha, beta=beta),
+            ]
+        return found
+
+    check(program, (m, n))
+
+
 def _runs_with(function: Callable[..., Any], x: torch.Tensor, y: torch.Tensor, alpha: Any) -> bool:
     try:
         function(x, y, alpha)
