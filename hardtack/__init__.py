@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from hardtack.kernels import CppKernel, HostKernel
     from hardtack.options import Options
     from hardtack.plugins import GraphPass, Plugin
+    from hardtack.regions import export_region
     from hardtack.runtime import Entry, Model, Session, Size, Tensor, load
     from hardtack.weights import replace_weights
 
@@ -46,6 +47,7 @@ __all__ = [
     "Tensor",
     "__version__",
     "export",
+    "export_region",
     "load",
     "register_op",
     "replace_weights",
@@ -63,6 +65,7 @@ _PLACES = {
     "hardtack.kernels": ("CppKernel", "HostKernel"),
     "hardtack.options": ("Options",),
     "hardtack.plugins": ("GraphPass", "Plugin"),
+    "hardtack.regions": ("export_region",),
     "hardtack.runtime": ("Entry", "Model", "Session", "Size", "Tensor", "load"),
     "hardtack.weights": ("replace_weights",),
 }  # fmt: skip

@@ -36,7 +36,7 @@ def prepare(
     forward: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], dynamic_shapes: Any
 ) -> Prepared:
     """Read the declaration. InputSpecError for one that does not fit the inputs."""
-    names, variadic = _argument_names(forward, args, kwargs)
+    names, variadic = argument_names(forward, args, kwargs)
     if dynamic_shapes is None:
         return Prepared(args, dict(kwargs), None)
     specs = _by_name(dynamic_shapes, names, variadic, args, kwargs)
@@ -54,7 +54,7 @@ def prepare(
     return out
 
 
-def _argument_names(
+def argument_names(
     forward: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> tuple[list[str], dict[str, str]]:
     """A name an argument, in call order, and for *args and **kwargs the parameter that takes it."""
