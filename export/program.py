@@ -210,6 +210,10 @@ def _outputs(
     for spec, arg in zip(ep.graph_signature.output_specs, output.args[0], strict=True):
         value = walk.operand(arg)
         if isinstance(value, ComplexValue):
+            if value.re.dtype.is_half:
+                raise InputSpecError(
+                    f"output {spec.arg.name}: element type complex32 is not supported", fix="give it as complex64"
+                )
             walk.builder.label = f"{spec.arg.name}_parts"
             value = pairs_of(walk.builder, value)
             if spec.kind not in CHANGES:

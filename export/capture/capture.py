@@ -36,6 +36,7 @@ from hardtack.exporter.capture.torch_patches.float_arithmetic import folds_noted
 from hardtack.exporter.capture.torch_patches.guard_lines import noted_lines
 from hardtack.exporter.capture.torch_patches.new_constants import constants_kept
 from hardtack.exporter.capture.torch_patches.random_states import random_states_made_once
+from hardtack.exporter.capture.torch_patches.selections import selections_of_whole_masks
 from hardtack.exporter.capture.torch_patches.size_comparisons import watched
 from hardtack.exporter.capture.torch_patches.whole_shapes import kept_whole
 from hardtack.exporter.capture.torch_patches.window_sizes import rounded_down
@@ -355,6 +356,7 @@ def _export(module: nn.Module, prepared: Prepared, strict: bool, dense: bool = T
         torch.no_grad(),
         noted_lines(strict),
         random_states_made_once(),
+        selections_of_whole_masks(),
         kept_whole(),
         dense_operands(dense),
         rounded_down(),
@@ -434,6 +436,7 @@ def _finish(ep: ExportedProgram, prepared: Prepared, extensions: Extensions, bef
         with (
             composites_asked_once(),
             random_states_made_once(),
+            selections_of_whole_masks(),
             constants_kept(),
             kept_whole(),
             dense_operands(not writes_through(ep)),

@@ -31,6 +31,7 @@ _BOTH = """
     reflection_pad1d.default reflection_pad2d.default reflection_pad3d.default
     view_copy.default pixel_shuffle.default pixel_unshuffle.default put.default
     replication_pad1d.default replication_pad2d.default replication_pad3d.default
+    as_strided.default as_strided_copy.default as_strided_scatter.default
 """
 BOTH_PARTS = frozenset(f"aten.{name}" for name in _BOTH.split())
 """Ops that act on the real and the imaginary part alike."""
@@ -38,6 +39,7 @@ BOTH_PARTS = frozenset(f"aten.{name}" for name in _BOTH.split())
 _WRITTEN = {
     **dict.fromkeys(("copy.default", "fill.Scalar", "fill.Tensor"), 1),
     **dict.fromkeys(("slice_scatter.default", "select_scatter.default", "diagonal_scatter.default"), 1),
+    "as_strided_scatter.default": 1,
     "put.default": 2,
     **dict.fromkeys(("index_put.default", "_unsafe_index_put.default", "masked_fill.Scalar", "masked_fill.Tensor"), 2),
     **dict.fromkeys(("index_add.default", "index_copy.default", "scatter_add.default"), 3),

@@ -8,6 +8,7 @@ from typing import Any
 from hardtack.codegen.ir.types import DType
 from hardtack.exporter.convert.builder import Builder
 from hardtack.exporter.convert.complex import absolute, converts_complex, from_polar, reciprocal, times
+from hardtack.exporter.convert.reductions import dims_of
 from hardtack.exporter.convert.table import ComplexValue, Value
 
 
@@ -22,6 +23,19 @@ def _polar_parts(b: Builder, x: ComplexValue) -> tuple[Value, Value]:
 def _log(b: Builder, x: ComplexValue, *, factor: float) -> ComplexValue:
     size, angle = _polar_parts(b, x)
     return ComplexValue(b.pw("mul", b.pw("log", size), factor), b.pw("mul", angle, factor))
+
+
+@converts_complex("logsumexp.default")
+def _logsumexp(b: Builder, x: ComplexValue, dim: Any, keepdim: bool = False) -> ComplexValue:
+    """log(sum(exp(x - m))) + m, m the largest real part, or 0 where that is infinite."""
+    dims = dims_of(x.re, dim)
+    largest = b.reduce(x.re, "max", dims, True) if dims else x.re
+    largest = b.where(b.pw("eq", b.pw("abs", largest), math.inf), 0.0, largest, largest.dtype)
+    scaled = from_polar(b, b.pw("exp", b.pw("sub", x.re, largest)), x.im)
+    if dims:
+        scaled = ComplexValue(*(b.reduce(part, "sum", dims, keepdim) for part in (scaled.re, scaled.im)))
+    found: ComplexValue = _log(b, scaled, factor=1.0)
+    return ComplexValue(b.pw("add", found.re, b.reshape(largest, found.re.shape)), found.im)
 
 
 @converts_complex("sqrt.default")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from hardtack.codegen.ir.expr import int_value
+from hardtack.codegen.ir.expr import int_value, product
 from hardtack.codegen.ir.types import DType
 from hardtack.exporter.convert.builder import Builder
 from hardtack.exporter.convert.complex import (
@@ -19,6 +19,7 @@ from hardtack.exporter.convert.complex import (
 )
 from hardtack.exporter.convert.reductions import dims_of
 from hardtack.exporter.convert.table import CONVERTERS, ComplexValue, Value
+from hardtack.exporter.convert.value_sizes import true_places
 from hardtack.exporter.errors import Refusal
 
 
@@ -169,6 +170,21 @@ def _addbmm(b: Builder, x: Any, m: Any, n: Any, *, beta: Any = 1, alpha: Any = 1
     whole = _each(matrix_product(b, as_complex(b, m), n), lambda t: b.reduce(t, "sum", [0], False))
     found: ComplexValue = _scaled(b, whole, alpha)
     return found if beta == 0 else added(b, found, _scaled(b, x, beta))
+
+
+@converts_complex("softmax.int", name="aten.softmax.int")
+@converts_complex("log_softmax.int", name="aten.log_softmax.int")
+def _softmax_of_real_parts(b: Builder, x: ComplexValue, dim: int, dtype: Any = None, *, name: str) -> Value:
+    """Of complex numbers eager takes the real parts, where it is told to give real numbers, and nothing else."""
+    return _real(name, b, x.re, dim, dtype)
+
+
+@converts_complex("masked_select.default")
+def _masked_select(b: Builder, x: ComplexValue, mask: Value) -> ComplexValue:
+    """By the places of those that the mask selects, which are read once."""
+    shape = b.pw("eq", b.to(x.re, DType.BOOL), mask).shape
+    places = true_places(b, b.reshape(b.expand(mask, shape), (product(shape),)))
+    return _each(x, lambda t: b.op("take", b.reshape(b.expand(t, shape), (product(shape),)), places, dims=(0,), at=0))
 
 
 def _linear_product(b: Builder, x: Value, weight: Value) -> Value:

@@ -224,9 +224,10 @@ class Walk:
         value = node.meta.get("val")
         is_complex = isinstance(value, torch.Tensor) and value.dtype.is_complex
         becomes_complex = name == "aten._to_copy.default" and is_complex
+        more = {"walk": self} if name in NEEDS_WALK else {}
         if has_complex(args) or becomes_complex or name not in CONVERTERS:
             to_real = isinstance(value, torch.Tensor) and not is_complex
-            converted = self._sized(node, convert_complex(b, name, args, kwargs, to_real))
+            converted = self._sized(node, convert_complex(b, name, args, {**kwargs, **more}, to_real))
             return _as_stated(converted, value, self._stated(node))
         for stated in b.stated:
             b.require_sizes(stated)
@@ -234,7 +235,7 @@ class Walk:
             made = self._sized(node, complex_result(b, name, args, kwargs))
             return _as_stated(made, value, self._stated(node))
         stated_types = b.stated  # a body that is emitted on the way has its own
-        found = convert(b, *args, **({"walk": self} if name in NEEDS_WALK else {}), **kwargs)
+        found = convert(b, *args, **more, **kwargs)
         if fresh:
             self._sized(node, found)
             stated_types = self._stated(node)

@@ -298,7 +298,15 @@ def pinv(a: Tensor, *, atol: Tensor | None = None, rtol: Tensor | None = None, h
     return found
 
 
+def matrix_exp(a: Tensor) -> Any:
+    """Of 16 bits in float32, rounded once; others as they are."""
+    if a.dtype not in (torch.float16, torch.bfloat16):
+        return NotImplemented
+    return torch.linalg.matrix_exp(a.float()).to(a.dtype)
+
+
 OWN: dict[str, Callable[..., Any]] = {
+    "aten.linalg_matrix_exp.default": matrix_exp,
     "aten.linalg_inv.default": inv,
     "aten.inverse.default": inv,
     "aten.linalg_solve.default": solve,

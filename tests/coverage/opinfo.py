@@ -30,6 +30,8 @@ RANDOM = frozenset((
 ))  # fmt: skip
 """Entries with random numbers, of which a sample without any says what it is."""
 UNWRITTEN = frozenset(("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"))
+IN_PLACE = frozenset(("cauchy", "exponential", "geometric", "log_normal", "normal.in_place", "uniform"))
+"""Entries that write to their input, which has to be said at export: here they write to a copy."""
 PLACES = {"argsort": 1, "kthvalue": 2, "median": 1, "mode": 1, "nanmedian": 1, "sort": 1, "topk": 2}
 """Entry that says where its values lie, of equal ones where it likes -> the position of its argument dim."""
 
@@ -55,6 +57,18 @@ def _is_tensor(x: Any) -> bool:
     return isinstance(x, torch.Tensor)
 
 
+def _function(entry: Any) -> Callable[..., Any]:
+    if entry.name in PLACES:
+        return _with_values(entry.name, entry.op)
+    if _name(entry) in IN_PLACE:
+        return lambda x, *args, **kwargs: entry.op(x.clone(), *args, **kwargs)
+    return entry.op  # type: ignore[no-any-return]
+
+
+def _name(entry: Any) -> str:
+    return f"{entry.name}.{entry.variant_test_name}".rstrip(".")
+
+
 def _with_values(name: str, op: Callable[..., Any]) -> Callable[..., Any]:
     """An op of PLACES that gives the values at the places in place of these."""
 
@@ -74,7 +88,7 @@ def _with_values(name: str, op: Callable[..., Any]) -> Callable[..., Any]:
 def cases(dtypes: Sequence[str] = DTYPES) -> Iterator[Case]:
     """Every entry in those of the dtypes that eager takes, entry by entry; needs the package expecttest."""
     for k, entry in enumerate(_entries()):
-        name = f"{entry.name}.{entry.variant_test_name}".rstrip(".")
+        name = _name(entry)
         for word in dtypes:
             dtype = getattr(torch, word)
             if entry.supports_dtype(dtype, "cpu"):
@@ -103,7 +117,7 @@ def _made(k: int, dtype: torch.dtype) -> Made:
         turn = k + DTYPES.index(str(dtype).removeprefix("torch."))
         samples = samples and [samples[turn % len(samples)]]
     tensors = tuple(_alone(x.detach()) for leaves, _ in samples for x in leaves if _is_tensor(x))
-    module = Samples(_with_values(entry.name, entry.op) if entry.name in PLACES else entry.op, samples)
+    module = Samples(_function(entry), samples)
     by_value = entry.name not in UNWRITTEN and (entry.name not in RANDOM or _is_determined(module, tensors))
     return Made(module, tensors, by_value=by_value)
 

@@ -248,6 +248,11 @@ OPS: dict[str, Program] = {
     "addmm scaled": lambda x, y: torch.addmm(x[:, :3], x, y.t(), beta=2j, alpha=1 - 1j),
     "addbmm": lambda x, y: torch.addbmm(x[:, :3], torch.stack([x, y]), torch.stack([y.t(), x.t()]), beta=2j, alpha=1j),
     "addbmm alone": lambda x, y: torch.addbmm(x[:, :3], torch.stack([x, y]), torch.stack([y.t(), x.t()]), beta=0),
+    "logsumexp": lambda x, y: (x.logsumexp(1), y.logsumexp((0, 1), keepdim=True), x.sum().logsumexp(0)),
+    "softmax of real parts": lambda x, y: (x.softmax(1, dtype=torch.float64), y.log_softmax(0, dtype=torch.float32)),
+    "as_strided": lambda x, y: (x.as_strided((2, 3), (1, 2), 1), torch.as_strided_copy(y.t(), (5,), (2,))),
+    "as_strided_scatter": lambda x, y: torch.as_strided_scatter(x, y[0, :2], (2,), (3,), 1),
+    "masked_select": lambda x, y: (x.masked_select(REAL > 0), y[0].masked_select(REAL > 0), x[REAL > 0.5]),
     "the product of nothing": lambda x, y: x[:, :0].prod(1),
     "products kept": lambda x, y: x.prod(0, keepdim=True),
     "equal parts": lambda x, y: (x == torch.complex(x.real, y.imag)) | (x != torch.complex(y.real, x.imag)),
@@ -293,7 +298,6 @@ def test_equals_eager(name: str, dtype: torch.dtype) -> None:
 
 REFUSED: dict[str, tuple[Program, type[Exception], str]] = {
     "inverse": (lambda x, y: torch.linalg.inv(x[:, :3]), CaptureError, "inv of complex matrices is not supported"),
-    "logsumexp": (lambda x, y: x.logsumexp(1), UnsupportedOpError, "aten.logsumexp.default on complex numbers is not"),
     "logcumsumexp": (lambda x, y: x.logcumsumexp(1), UnsupportedOpError, "on complex numbers is not supported"),
     "exponential": (lambda x, y: torch.matrix_exp(x[:, :3]), UnsupportedOpError, "on complex numbers is not supported"),
 }

@@ -79,6 +79,10 @@ GIVEN: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "det": (lambda a: (linalg.det(a), *linalg.slogdet(a)), (SQUARE,)),
     "tensorinv": (lambda a: linalg.tensorinv(a.reshape(4, 5, N)), (SQUARE[0],)),
     "matrix_exp": (linalg.matrix_exp, (_numbers(3, 4, 4) * torch.tensor([0.1, 2.0, 9.0]).reshape(3, 1, 1),)),
+    "matrix_exp of half types": (
+        lambda a: (linalg.matrix_exp(a.half()), linalg.matrix_exp(a.bfloat16())),
+        (_numbers(2, 3, 3) / 4,),
+    ),
     "matrix_exp of what is not finite": (lambda a: linalg.matrix_exp(a / 0).isfinite().any(), (WIDE[:, :3],)),
 }  # fmt: skip
 

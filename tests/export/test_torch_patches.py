@@ -232,6 +232,19 @@ def _constants_of_decompositions() -> bool:
     return False
 
 
+def _selections_by_larger_masks() -> bool:
+    class Select(torch.nn.Module):
+        def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            return x.masked_select(mask)
+
+    x, mask = torch.randn(4), torch.ones(3, 4, dtype=torch.bool)
+    try:
+        torch.export.export(Select(), (x, mask)).module()(x, mask)
+    except RuntimeError:
+        return True
+    return False
+
+
 GOES_WRONG: dict[str, Callable[[], bool]] = {
     "reshapes of parts": _reshapes_of_parts,
     "layouts of images": _layouts_of_images,
@@ -251,6 +264,7 @@ GOES_WRONG: dict[str, Callable[[], bool]] = {
     "norms over the last dimension": _norms_over_the_last_dimension,
     "sizes of windows": _sizes_of_windows,
     "constants of decompositions": _constants_of_decompositions,
+    "selections by larger masks": _selections_by_larger_masks,
 }
 """By name of a change: whether torch alone goes wrong."""
 

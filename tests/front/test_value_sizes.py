@@ -70,6 +70,7 @@ BY_MASK: dict[str, Callable[..., Any]] = {
     "a mask and a column": lambda x: x[x[:, 0] > 0, 1],
     "masked_select": lambda x: x.masked_select(x > 0) + 1,
     "masked_select of columns": lambda x: x.masked_select(x[0] > 0),
+    "masked_select by a larger mask": lambda x: (x[0] + 1).masked_select(x > 0),
     "argwhere": lambda x: torch.argwhere(x > 0.5),
     "elementwise": lambda x: (_picked(x) * 2 + 1).sigmoid(),
     "sums": lambda x: (_picked(x).sum(), _picked(x).sum(0), _picked(x).sum(1)),
