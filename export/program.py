@@ -26,7 +26,7 @@ from hardtack.exporter.convert.philox import RNG_STATE, state_behind
 from hardtack.exporter.convert.table import ComplexValue, Value
 from hardtack.exporter.convert.walk import Failure, Walk, raise_failures
 from hardtack.exporter.decompose.user_decompositions import check_called
-from hardtack.exporter.errors import MutationError, RangeError
+from hardtack.exporter.errors import InputSpecError, MutationError, RangeError
 from hardtack.exporter.extensions import Extensions
 from hardtack.exporter.interface import Interface, add_made, plain_name, read_inputs, states_of
 from hardtack.exporter.origin import source_of

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from torch.utils import _pytree as pytree
 
 from hardtack.exporter import to_graphs
-from hardtack.exporter.errors import CaptureError, UnsupportedOpError
+from hardtack.exporter.errors import CaptureError, InputSpecError, UnsupportedOpError
 from hardtack.exporter.reference import results
 
 Program = Callable[[torch.Tensor, torch.Tensor], Any]
@@ -315,3 +315,10 @@ def test_products_along_dynamic_dimensions_are_refused(program: Callable[[torch.
     n = torch.export.Dim("n", min=2, max=9)
     with pytest.raises(UnsupportedOpError, match="of complex numbers along a dynamic dimension: make it static"):
         to_graphs(program, (X,), dynamic_shapes=({0: n},))
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
+def test_complex_numbers_of_two_halves_are_no_results() -> None:
+    with pytest.raises(InputSpecError) as caught:
+        to_graphs(lambda x: torch.view_as_complex(x), (torch.ones(3, 2, dtype=torch.float16),))
+    assert caught.value.what == "output view_as_complex: element type complex32 is not supported"

@@ -1,4 +1,6 @@
-"""How many elements a mask can select: torch counts those of the tensor, of which a larger mask takes some repeatedly."""
+"""How many elements a mask can select: torch counts those of the tensor, of which a larger mask takes some more than
+once.
+"""
 
 from __future__ import annotations
 
