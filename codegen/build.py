@@ -79,20 +79,21 @@ def build_content(
     numerics: Mapping[str, str] | None = None,
     progress: Progress | None = None,
     dump: Path | None = None,
+    memory_budget: int | None = None,
 ) -> Built:
     """Compile every entry point for every machine of the backends. `dump`: where to write every stage; None: where
-    HARDTACK_DUMP says.
+    HARDTACK_DUMP says. memory_budget: bytes that the arena of each may take.
 
     tensors: the module's parameters and buffers; those that can be replaced in the bundle become its parameters.
     numerics: what the manifest says of this model under that word, beside NUMERICS.
 
-    Raises UnsupportedOp for an op that a backend has no kernel for, CompilerError, ToolchainError and TritonError where
-    a kernel does not compile, or its compiler is missing.
+    Raises UnsupportedOp for an op that a backend has no kernel for, OverBudget, and CompilerError, ToolchainError and
+    TritonError where a kernel does not compile, or its compiler is missing.
     """
     _check_kernels(sources, backends)
     tools = _tools(backends)
     report = progress or (lambda what, done, total: None)
-    compiled = _generate(sources, backends, dump or dump_folder(), report)
+    compiled = _generate(sources, backends, dump or dump_folder(), report, memory_budget)
     codes = _codes(compiled, backends, cache or KernelCache(), jobs, report)
     constants = _constants(sources, compiled, store)
     by_entry = {name: tuple(_of(compiled, None, name).values()) for name in sources}
@@ -136,7 +137,11 @@ Compiled = Mapping[tuple[str, str], CompiledEntry]
 
 
 def _generate(
-    sources: Mapping[str, Source], backends: Sequence[Backend], dumped: Path | None, report: Progress
+    sources: Mapping[str, Source],
+    backends: Sequence[Backend],
+    dumped: Path | None,
+    report: Progress,
+    budget: int | None,
 ) -> dict[tuple[str, str], CompiledEntry]:
     """Every entry point for every backend."""
     compiled: dict[tuple[str, str], CompiledEntry] = {}
@@ -146,7 +151,8 @@ def _generate(
             report("generate", len(compiled), total)
             texts: dict[str, str] = dict(source.texts)
             try:
-                compiled[name, backend.key] = compile_entry(source.graph, source.hints, _tuned(backend, source), texts)
+                tuned = _tuned(backend, source)
+                compiled[name, backend.key] = compile_entry(source.graph, source.hints, tuned, texts, budget)
             finally:
                 if dumped is not None:  # what there is of it, also where a stage fails
                     _dump(dumped, name, backend, source, texts, compiled.get((name, backend.key)))

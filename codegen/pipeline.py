@@ -43,10 +43,12 @@ from hardtack.codegen.lower.in_place import last_names, one_name
 from hardtack.codegen.lower.layout import choose_orders
 from hardtack.codegen.notes import noted
 from hardtack.codegen.passes.passes import Context, Decisions, Scope
+from hardtack.codegen.plan.budget import largest_sizes, most_nbytes, over_budget
 from hardtack.codegen.plan.control_steps import control_steps, renamed_buffer
 from hardtack.codegen.plan.launch_verify import verify_launch
-from hardtack.codegen.plan.planner import ReadStep, Step, build_plan
+from hardtack.codegen.plan.planner import Planned, ReadStep, Step, build_plan, fixed_storage
 from hardtack.codegen.schedule.fuse import fuse
+from hardtack.codegen.schedule.lean_order import lean_order
 
 
 @dataclass(frozen=True)
@@ -77,22 +79,44 @@ class CompiledEntry:
 
 
 def compile_entry(
-    graph: Graph, hints: Mapping[str, int], backend: Backend, record: dict[str, str] | None = None
+    graph: Graph,
+    hints: Mapping[str, int],
+    backend: Backend,
+    record: dict[str, str] | None = None,
+    budget: int | None = None,
 ) -> CompiledEntry:
     """Compile a verified graph. `hints`: example sizes of the symbols, for decisions of profit only.
 
-    record: takes each stage's text as it is made, for the dump of a compilation that fails. Raises UnsupportedOp for an
-    op that the backend has no kernel for.
+    record: takes each stage's text as it is made, for the dump of a compilation that fails. budget: bytes that the
+    arena may take at the largest sizes. Raises UnsupportedOp for an op that the backend has no kernel for, and
+    OverBudget.
     """
     texts = {} if record is None else record
     with noted("in entry", f"{graph.name} for {backend.key}"):
-        return _compiled(graph, hints, backend, texts)
+        if budget is None:
+            body = _compile_body(graph, hints, backend, texts)
+            planned = build_plan(body.lowered, body.steps, body.buffers, lambda e: size_hint(e, hints))
+        else:
+            body, planned = _within(budget, graph, hints, backend, texts)
+        return _entry_of(graph, backend, texts, body, planned)
 
 
-def _compiled(graph: Graph, hints: Mapping[str, int], backend: Backend, texts: dict[str, str]) -> CompiledEntry:
-    body = _compile_body(graph, hints, backend, texts)
+def _within(
+    budget: int, graph: Graph, hints: Mapping[str, int], backend: Backend, texts: dict[str, str]
+) -> tuple[_Body, Planned]:
+    """In the order of the program, or, where its arena is too large, in an order and a layout that take less."""
+    sizes = {**hints, **largest_sizes(s.sym for s in graph.syms)}
+    for lean in (False, True):
+        body = _compile_body(graph, hints, backend, texts, lean=sizes if lean else None)
+        planned = build_plan(body.lowered, body.steps, body.buffers, lambda e: size_hint(e, sizes), lean)
+        most = most_nbytes(planned.memory)
+        if most is not None and most <= budget:
+            return body, planned
+    raise over_budget(planned.plan, planned.items, planned.memory, budget, backend.key)
+
+
+def _entry_of(graph: Graph, backend: Backend, texts: dict[str, str], body: _Body, planned: Planned) -> CompiledEntry:
     texts["render"] = "\n".join(f"{backend.comment} {name}\n{k.text}" for name, k in sorted(body.kernels.items()))
-    planned = build_plan(body.lowered, body.steps, body.buffers, lambda e: size_hint(e, hints))
     texts["plan"] = plan_ir.to_text(planned.plan)
     read = {v.storage[1] for v in planned.plan.values if v.storage[0] == "constant"}
     constants = tuple(x.name for c in graph.constants for x in (c, *c.parts()) if x.name in read)
@@ -117,15 +141,23 @@ def context_of(backend: Backend, hints: Mapping[str, int]) -> Context:
 
 
 def _compile_body(
-    graph: Graph, hints: Mapping[str, int], backend: Backend, texts: dict[str, str], around: tuple[Graph, ...] = ()
+    graph: Graph,
+    hints: Mapping[str, int],
+    backend: Backend,
+    texts: dict[str, str],
+    around: tuple[Graph, ...] = (),
+    lean: Mapping[str, int] | None = None,
 ) -> _Body:
-    """`texts` takes the stages' texts. around: the graphs that a branch or a body lies in."""
+    """`texts` takes the stages' texts. around: the graphs that a branch or a body lies in. lean: the sizes for which
+    groups are ordered so that less memory is alive; None: they stay in the program's order."""
     context, decisions = context_of(backend, hints), list[Decision]()
     graph = run_graph_passes(graph, backend, context, decisions, texts, around)
     lowered = lower_graph(graph, choose_orders(graph), backend.rules, context.machine, hints, backend.tuning)
     decisions += lowered.decisions
     lowered = run_nest_passes(lowered, backend, context, decisions, texts)
     groups = fused_groups(lowered, backend, context, decisions, texts)
+    if lean is not None:
+        groups = _lean(groups, lowered, lean)
     buffers = dict(lowered.buffers)
     rendered: dict[str, Rendered] = {}
     steps: list[Step] = []
@@ -228,6 +260,14 @@ def fused_groups(
     for p in backend.passes().groups:
         groups = verified(p.name, *p.run(groups, lowered.buffers, scope, context))
     return groups
+
+
+def _lean(groups: tuple[Group, ...], lowered: Lowered, sizes: Mapping[str, int]) -> tuple[Group, ...]:
+    """The groups in an order in which less memory is alive, verified."""
+    nbytes = {n: size_hint(b.numel() * b.dtype.nbytes, sizes) for n, b in lowered.buffers.items()}
+    found = lean_order(groups, nbytes, frozenset(fixed_storage(lowered)), lowered.in_place)
+    verify_grouping(lowered.nests, found, lowered.in_place)
+    return found
 
 
 def kernel_of(

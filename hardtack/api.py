@@ -109,8 +109,9 @@ def export(
 
     Raises OutputError before any work when `path` cannot be written; ExportError and its subclasses for a model that
     cannot be exported, PluginError among them for what the user brought; InternalError for a bug of Hardtack;
-    UnsupportedOp for an op that a target has no kernel for; TargetError, ToolchainError and TritonError from
-    hardtack.codegen.backends; LoadError for a tuning table that cannot be read.
+    UnsupportedOp for an op that a target has no kernel for; OverBudget for a model that Options.memory_budget does not
+    hold; TargetError, ToolchainError and TritonError from hardtack.codegen.backends; LoadError for a tuning table that
+    cannot be read.
     """
     chosen = options or Options()
     out = check_output(path)
@@ -133,6 +134,7 @@ def export(
                 producer={"hardtack": hardtack.__version__, "torch": torch.__version__, **brought.used},
                 numerics=numerics_of(chosen),
                 progress=stage.report,
+                memory_budget=chosen.memory_budget,
             )
         stage.report("write", 0, 0)
         content = with_debug(built) if chosen.debug else built.content
@@ -235,7 +237,10 @@ def stage_texts(
     if stage == "graph":
         return {name: to_text_graph(s.graph) for name, s in sources.items()}
     with generation():
-        return {name: compile_entry(s.graph, s.hints, backend).texts[stage] for name, s in sources.items()}
+        return {
+            name: compile_entry(s.graph, s.hints, backend, budget=chosen.memory_budget).texts[stage]
+            for name, s in sources.items()
+        }
 
 
 def tuning_keys(

@@ -12,8 +12,19 @@ from hardtack.codegen.lower.builder import UnsupportedOp
 from hardtack.codegen.machine.machine import TargetError
 from hardtack.codegen.notes import ours
 from hardtack.codegen.package.errors import LoadError, OutputError
+from hardtack.codegen.plan.budget import OverBudget
 
-_KNOWN = (UnsupportedOp, TargetError, CompilerError, ToolchainError, CacheError, TritonError, LoadError, OutputError)
+_KNOWN = (
+    UnsupportedOp,
+    OverBudget,
+    TargetError,
+    CompilerError,
+    ToolchainError,
+    CacheError,
+    TritonError,
+    LoadError,
+    OutputError,
+)
 """What code generation says to users."""
 
 

@@ -61,6 +61,9 @@ class Options:
     for any part of a path.
     tuning: the path of a tuning table, as `hardtack tune` writes it: its plans come before the shipped table's. "none":
     no table at all, not even the shipped one; the cost model chooses every plan.
+    memory_budget: how many bytes the arena of an entry point, the memory of its intermediate values, may take at the
+    largest declared sizes; kernels are put in another order where that keeps it. An export that cannot says which
+    values are in the way. None: no limit.
     passes: the user's own passes over the Graph, behind those of plug-ins. plugins: what may bring functions for ops,
     and passes: Plugins, or names of those that installed packages offer; None: all of these (docs/extending.md).
     """
@@ -82,6 +85,7 @@ class Options:
     cache: str | None = None
     keep_cache: tuple[str, ...] = ()
     calibration: Any = None
+    memory_budget: int | None = None
     passes: tuple[GraphPass, ...] = ()
     plugins: tuple[Plugin | str, ...] | None = None
 
@@ -89,6 +93,8 @@ class Options:
         self._check_plugins()
         if self.jobs is not None and self.jobs < 1:
             raise ValueError(f"Options.jobs is {self.jobs}; it must be at least 1, or None for one a core")
+        if self.memory_budget is not None and self.memory_budget < 0:
+            raise ValueError(f"Options.memory_budget is {self.memory_budget}; it is a number of bytes, or None")
         if self.compute not in COMPUTES:
             raise ValueError(f'Options.compute is {self.compute!r}; it must be "f32", "bf16" or "f16"')
         for name in ("keep_f32", "keep_weights", "keep_activations", "keep_cache"):

@@ -49,9 +49,16 @@ def tighter(a: Accesses, b: Accesses) -> Accesses:
 
     Raises ValueError where neither is known to lie inside the other.
     """
-    return tuple(
-        tuple(_tighter(x, y) for x, y in zip(one, other, strict=True)) for one, other in zip(a, b, strict=True)
-    )
+    return tuple(_tighter_of_buffer(one, other) for one, other in zip(a, b, strict=True))
+
+
+def _tighter_of_buffer(a: tuple[Access, ...], b: tuple[Access, ...]) -> tuple[Access, ...]:
+    """Nothing, where one of both buffers has no elements: the kernel then touches none of the other, either."""
+    if not (a and b) and not any(x.fills for x in (*a, *b)):
+        return ()
+    if len(a) != len(b):
+        raise ValueError(f"one kernel and the same ints, but other accesses: {a} and {b}")
+    return tuple(_tighter(x, y) for x, y in zip(a, b, strict=True))
 
 
 def _tighter(x: Access, y: Access) -> Access:

@@ -96,10 +96,26 @@ def aligned(nbytes: Expr) -> Expr:
     return (nbytes + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT
 
 
-def plan_memory(items: Sequence[Item], size_hint: Callable[[Expr], int], reads: Sequence[int] = ()) -> MemoryPlan:
-    """Place `items`. `size_hint` gives an example size in bytes for an expression; reads: the steps that read sizes."""
-    order = sorted(items, key=lambda i: (i.reads_before(reads), -size_hint(i.nbytes), i.first, i.name))
-    sizes = {i.name: max(0, size_hint(aligned(i.nbytes))) for i in items}
+def plan_memory(
+    items: Sequence[Item], size_hint: Callable[[Expr], int], reads: Sequence[int] = (), lean: bool = False
+) -> MemoryPlan:
+    """Place `items`. `size_hint` gives an example size in bytes for an expression; reads: the steps that read sizes.
+    lean: the smallest of several layouts, by what is placed first: large values, early ones, long-lived ones.
+    """
+    ranks: list[Callable[[Item], tuple[int, int]]] = [lambda i: (-size_hint(i.nbytes), i.first)]
+    if lean:
+        ranks.append(lambda i: (i.first, -size_hint(i.nbytes)))
+        ranks.append(lambda i: (i.first - i.last, -size_hint(i.nbytes)))
+        ranks.append(lambda i: ((i.first - i.last - 1) * size_hint(i.nbytes), i.first))
+    found = [
+        _placed(sorted(items, key=lambda i: (i.reads_before(reads), *r(i), i.name)), size_hint, reads) for r in ranks
+    ]
+    return min(found, key=lambda plan: max(map(size_hint, plan.nbytes)))
+
+
+def _placed(order: Sequence[Item], size_hint: Callable[[Expr], int], reads: Sequence[int]) -> MemoryPlan:
+    """Each item in its turn, as low as it fits."""
+    sizes = {i.name: max(0, size_hint(aligned(i.nbytes))) for i in order}
     at: dict[str, int] = {}
     placed: list[Item] = []
     for item in order:

@@ -87,21 +87,27 @@ class Planned:
 
     plan: Plan
     memory: MemoryPlan
+    items: tuple[Item, ...]
 
 
 def build_plan(
-    lowered: Lowered, steps: Sequence[Step], buffers: Mapping[str, Buffer], size_hint: Callable[[Expr], int]
+    lowered: Lowered,
+    steps: Sequence[Step],
+    buffers: Mapping[str, Buffer],
+    size_hint: Callable[[Expr], int],
+    lean: bool = False,
 ) -> Planned:
-    """The plan of one entry point, without its target's name. `buffers`: also those of branches and loop bodies."""
+    """The plan of one entry point, without its target's name. `buffers`: also those of branches and loop bodies. lean:
+    as of plan_memory."""
     graph = lowered.graph
-    fixed = _fixed_storage(lowered)
+    fixed = fixed_storage(lowered)
     # what lies in one state's memory may be another one's next content, too
     finals = [(value, s) for s, value in lowered.finals.items() if lowered.in_place.get(value) != s]
     steps = (*steps, *(CopyStep(source, state, Origin()) for source, state in finals))
     lives = lifetimes(steps)
     used = list(dict.fromkeys([i.name for i in graph.inputs] + list(lives)))
     items = [Item(n, buffers[n].numel() * buffers[n].dtype.nbytes, *lives[n]) for n in used if n not in fixed]
-    memory = plan_memory(items, size_hint, read_places(steps))
+    memory = plan_memory(items, size_hint, read_places(steps), lean)
     verify_memory(items, memory)
     values = tuple(
         Value(n, buffers[n].dtype, buffers[n].shape, buffers[n].strides(), fixed.get(n) or ("arena", memory.offsets[n]))
@@ -119,7 +125,7 @@ def build_plan(
         tuple(map(_instr, steps, _arenas(steps, memory))),
         memory.nbytes[0],
     )
-    return Planned(plan, memory)
+    return Planned(plan, memory, tuple(items))
 
 
 def _arenas(steps: Sequence[Step], memory: MemoryPlan) -> Iterator[Expr]:
@@ -223,7 +229,7 @@ def _reads_first(name: str, x: ControlStep) -> bool:
     return False
 
 
-def _fixed_storage(lowered: Lowered) -> dict[str, Storage]:
+def fixed_storage(lowered: Lowered) -> dict[str, Storage]:
     """Everything that does not live in the arena."""
     graph = lowered.graph
     fixed: dict[str, Storage] = {}

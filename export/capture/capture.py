@@ -126,6 +126,7 @@ def capture(
             fix="pass a dict of example inputs by argument's name; a file's path as path=...",
         )
     examples = pytree.tree_leaves((args, kwargs))
+    _refuse_sparse(args, kwargs)
     as_given = Prepared(args, dict(kwargs or {}), None)
     args, kwargs = _apart(module_or_ep, args, kwargs)
     module = module_or_ep if isinstance(module_or_ep, nn.Module) else _Function(module_or_ep)
@@ -264,6 +265,17 @@ def _copy(x: torch.Tensor) -> torch.Tensor:
 
 
 _QUANTISED = ("torch.ao.nn.quantized.", "torch.ao.nn.intrinsic.quantized.", "torch.nn.quantized.")
+
+
+def _refuse_sparse(args: Any, kwargs: Any) -> None:
+    """InputSpecError for an example whose elements do not all lie in memory."""
+    for path, x in pytree.tree_flatten_with_path((args, dict(kwargs or {})))[0]:
+        if isinstance(x, torch.Tensor) and x.layout is not torch.strided:
+            place = f"{'kwargs' if path[0].idx else 'args'}{pytree.keystr(path[1:])}"  # type: ignore[attr-defined]
+            raise InputSpecError(
+                f"{place} is a sparse tensor, {str(x.layout).removeprefix('torch.')}",
+                fix="pass its indices and values as inputs, and write the product with index_select and index_add",
+            )
 
 
 def _refuse_unready(module: nn.Module) -> None:

@@ -116,6 +116,7 @@ def known_errors() -> tuple[type[Exception], ...]:
         ("cache", "CacheError"),
         ("backends.triton.compile", "TritonError"),
         ("lower.builder", "UnsupportedOp"),
+        ("plan.budget", "OverBudget"),
     )
     for module, name in known:
         found = sys.modules.get(f"hardtack.codegen.{module}")

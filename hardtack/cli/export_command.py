@@ -59,6 +59,13 @@ class _TableName(click.Path):
 @click.option("-j", "--jobs", type=click.IntRange(min=1), help="Compilers at once; default: one a core.")
 @click.option("--debug", is_flag=True, help="Keep a listing of every stage in the bundle, under debug/.")
 @click.option(
+    "--memory-budget",
+    type=click.IntRange(min=0),
+    metavar="BYTES",
+    help="What the intermediate values of an entry point may take at the largest declared sizes. Kernels are put in "
+    "another order where that keeps it; an export that cannot says which values are in the way.",
+)
+@click.option(
     "--external-weights", is_flag=True, help="Keep the weights not in the bundle but in a .safetensors file beside it."
 )
 @click.option(

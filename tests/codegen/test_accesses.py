@@ -142,3 +142,6 @@ def test_accesses_that_cannot_both_be_so_are_refused() -> None:
     assert tighter(((one[0],),), ((one[1],),)) == ((one[0],),), "the stride of a dimension of one element says nothing"
     rows = Access(True, const(0), (n, const(4)), (const(4), const(1)))
     assert tighter(((rows,),), ((span(n * 4, True),),)) == ((rows,),)
+    assert tighter(((span(n),),), ((),)) == ((),), "a buffer without elements"
+    with pytest.raises(ValueError, match="one kernel and the same ints, but other accesses"):
+        tighter(((span(n, True),),), ((),))

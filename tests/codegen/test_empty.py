@@ -129,3 +129,15 @@ def test_an_index_into_nothing_is_refused_before_anything_is_read(name: str) -> 
     assert_same(compiled(torch.ones(3, 4096), i), eager(module, (torch.ones(3, 4096), i)))
     with pytest.raises(KernelFailed):
         compiled(torch.ones(0, 4096), i)
+
+
+def test_one_kernel_of_a_number_and_of_nothing() -> None:
+    """Copies of no elements are one kernel, whether what they are copied from has elements or not."""
+
+    class Repeats(torch.nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+            return [x.repeat(0), y.repeat(0)]
+
+    args = (torch.tensor(1.5), torch.zeros(0))
+    module = Repeats().eval()
+    assert_same(compile_module(module, args)(*args), eager(module, args))
