@@ -72,12 +72,16 @@ def _index_put(
 
 
 def _masked_put(b: Builder, x: Value, mask: Value, values: Value, accumulate: bool) -> Value:
-    """x[mask] = values, for one value: a selection."""
-    if int_value(product(values.shape)) != 1:
-        raise Refusal("writing several values through a mask depends on values: use torch.where")
-    value = b.to(b.reshape(values, ()), x.dtype)
-    shape: list[Size] = [*mask.shape, *([1] * (x.rank - mask.rank))]
-    new = b.pw("add", x, value) if accumulate else value
+    """x[mask] = values: a selection, where all that the mask selects get the same; else each its own, in order."""
+    behind = x.rank - mask.rank
+    values = b.to(values, x.dtype)
+    if values.rank > behind and int_value(product(values.shape[: values.rank - behind])) != 1:
+        places = true_indices(b, mask)
+        b.require("eq", values.shape[0], places[0].shape[0], "as many values as the mask selects")
+        return b.op("put", x, values, *places, dims=tuple(range(mask.rank)), at=0, accumulate=accumulate)
+    values = b.reshape(values, values.shape[max(0, values.rank - behind) :])
+    shape: list[Size] = [*mask.shape, *([1] * behind)]
+    new = b.pw("add", x, values) if accumulate else b.expand(values, x.shape)
     return b.where(b.reshape(mask, shape), new, x, x.dtype)
 
 

@@ -13,7 +13,15 @@ import torch
 from torch import Tensor
 from torch._decomp import get_decompositions
 
-from hardtack.exporter.decompose import antialiased_resizes, linear_algebra, packed_int4, quantized, selections
+from hardtack.exporter.decompose import (
+    antialiased_resizes,
+    fractional_pools,
+    linear_algebra,
+    packed_int4,
+    quantized,
+    segments,
+    selections,
+)
 from hardtack.exporter.decompose.attention_in_ops import with_attention_in_ops
 from hardtack.exporter.decompose.bags import embedding_bag, with_even_bags
 from hardtack.exporter.decompose.dropouts import with_dropouts_as_views
@@ -276,6 +284,11 @@ OWN: dict[str, Callable[..., Any]] = {
     "aten.mode.default": selections.mode,
     "aten._pdist_forward.default": selections.pdist,
     "aten.nonzero_static.default": _nonzero_static,
+    "aten.fractional_max_pool2d.default": fractional_pools.fractional_max_pool2d,
+    "aten.fractional_max_pool3d.default": fractional_pools.fractional_max_pool3d,
+    "aten.segment_reduce.default": segments.segment_reduce,
+    "aten.histogram.bin_ct": segments.histogram,
+    "aten.histogram.bins_tensor": segments.histogram_between,
     "aten.grid_sampler_2d.default": grid_sample,
     "aten.grid_sampler_3d.default": grid_sample,
     "aten._upsample_bilinear2d_aa.default": antialiased_resizes.bilinear,

@@ -65,6 +65,12 @@ FEATURES: dict[str, tuple[Call, tuple[Any, ...]]] = {
     "mask_index_of_rows": (lambda x: x[x[:, 0] > 0] * 2, (_x(6, 4),)),
     "mask_index_and_product": (lambda x, w: x[x[:, 0] > 0] @ w, (_x(6, 4), _x(4, 3))),
     "mask_index_and_mean": (lambda x: x[x > 0].mean(), (_x(3, 4),)),
+    "histogram": (lambda x: torch.histogram(x, 5), (_x(20),)),
+    "segment_reduce": (
+        lambda x: torch.segment_reduce(x, "max", lengths=torch.tensor([1, 3, 2])),
+        (_x(6, 3),),
+    ),
+    "masked_write_of_several": (lambda x: x.index_put((x > 0,), x[x > 0] * 2), (_x(4, 5),)),
     "masked_select": (lambda x: torch.masked_select(x, x > 0).exp(), (_x(3, 4),)),
     "masked_write": (lambda x: _set(x, x > 0, 0.0), (_x(3, 4),)),
     "masked_scatter": (lambda x, y: x.masked_scatter(x > 0, y), (_x(3, 4), _x(3, 4))),
