@@ -13,12 +13,11 @@ from hardtack.codegen.ir.constants import ConstantData, ConstantStore, ModuleTen
 from hardtack.codegen.ir.expr import Expr, int_value
 from hardtack.codegen.ir.graph import Graph
 from hardtack.codegen.ir.group import Decision
-from hardtack.codegen.ir.kernel_code import KernelCode
 from hardtack.codegen.ir.loops import row_major_strides
 from hardtack.codegen.ir.plan import Plan
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.builder import UnsupportedOp
-from hardtack.codegen.lower.custom import custom_ops, without_kernel
+from hardtack.codegen.lower.custom import code_of, custom_ops, runs_on, without_kernel
 from hardtack.codegen.package.content import (
     BundleContent,
     ComplexPorts,
@@ -121,15 +120,17 @@ def build_content(
 
 def _check_kernels(sources: Mapping[str, Source], backends: Sequence[Backend]) -> None:
     """Raise UnsupportedOp for an op with a user's kernel that some targets cannot take, with all of them."""
-    without = [m.target for b in backends for m in b.machines if m.device != "cpu"]
-    for source in sources.values() if without else ():
+    machines = [m for b in backends for m in b.machines]
+    for source in sources.values():
         for op in custom_ops(source.graph):
-            raise UnsupportedOp(op.origin, ", ".join(without), without_kernel(op))
+            without = [m.target for m in machines if not runs_on(code_of(op), m.device)]
+            if without:
+                raise UnsupportedOp(op.origin, ", ".join(without), without_kernel(op))
 
 
 def _user_kernels(sources: Mapping[str, Source]) -> tuple[UserKernelContent, ...]:
     """The ops with users' kernels, each once."""
-    found = {op.str_attr("op"): op.attr_of("code", KernelCode) for s in sources.values() for op in custom_ops(s.graph)}
+    found = {op.str_attr("op"): code_of(op) for s in sources.values() for op in custom_ops(s.graph)}
     return tuple(UserKernelContent(op, code.function, code.host) for op, code in sorted(found.items()))
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch._library.triton import triton_ops_to_kernels
 from torch._ops import OpOverload, OpOverloadPacket
 
 from hardtack.codegen.ir.constants import ConstantStore
@@ -83,12 +84,14 @@ class Contribution:
 @dataclass(frozen=True)
 class Extensions:
     """functions: the user's for each op, by its name as the conversion table has it. used: what had a part in the
-    export so far, name -> version, for the manifest; called: the names of ops whose functions were called."""
+    export so far, name -> version, for the manifest; called: the names of ops whose functions were called. gpus: all
+    targets are GPUs, and functions of torch.library.triton_op stand for their ops."""
 
     functions: Mapping[str, Given] = field(default_factory=dict)
     passes: tuple[UserPass, ...] = ()
     used: dict[str, str] = field(default_factory=dict)
     called: set[str] = field(default_factory=set)
+    gpus: bool = False
 
     def of(self, what: str) -> dict[OpOverload, Given]:
         """The decompositions, the lowerings, or the kernels, by op."""
@@ -167,9 +170,9 @@ _DTYPES = {
 """c10::ScalarType, as schemas have it."""
 
 
-def extensions(contributions: Iterable[Contribution]) -> Extensions:
-    """All of them as one. InputSpecError for an op that is none, for two functions of one op and for two passes of one
-    name."""
+def extensions(contributions: Iterable[Contribution], gpus: bool = False) -> Extensions:
+    """All of them as one; for GPUs alone without functions for ops that have Triton kernels. InputSpecError for an op
+    that is none, for two functions of one op and for two passes of one name."""
     functions: dict[str, Given] = {}
     passes: dict[str, UserPass] = {}
     for c in contributions:
@@ -186,7 +189,14 @@ def extensions(contributions: Iterable[Contribution]) -> Extensions:
             if p.name in passes:
                 raise InputSpecError(f"{passes[p.name]} and {p} have one name", fix="leave one of them out")
             passes[p.name] = p
-    return Extensions(functions, tuple(passes.values()))
+    if gpus:
+        functions = {name: g for name, g in functions.items() if not is_triton_op(g.op)}
+    return Extensions(functions, tuple(passes.values()), gpus=gpus)
+
+
+def is_triton_op(op: object) -> bool:
+    """True for an op of torch.library.triton_op."""
+    return isinstance(op, OpOverload) and op._schema.name in triton_ops_to_kernels
 
 
 def _check(op: OpOverload, what: str, function: Any, by: str) -> None:

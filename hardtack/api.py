@@ -115,10 +115,11 @@ def export(
     """
     chosen = options or Options()
     out = check_output(path)
-    brought = extensions_of(chosen, decompositions, kernels)
     if isinstance(targets, str):
         targets = (targets,)
     backends = backends_for(targets, read_tables(chosen.tuning), chosen.compiler)
+    gpus = all(m.device != "cpu" for b in backends for m in b.machines)
+    brought = extensions_of(chosen, decompositions, kernels, gpus)
     for backend in backends:
         backend.tools()  # what is missing is told before any work is done
     with stages(progress) as stage:

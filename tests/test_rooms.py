@@ -168,10 +168,11 @@ def test_no_circle_between_modules(room: str) -> None:
 # rewrites fold constants by the reference interpreter, and precision folds weights and measures by it.
 STAGES: dict[str, set[str]] = {
     "sizes": set(),
-    "decompose": {"sizes"},
-    "capture": {"sizes", "decompose"},
+    "triton_calls": {"sizes"},
+    "decompose": {"sizes", "triton_calls"},
+    "capture": {"sizes", "triton_calls", "decompose"},
     "kernels": set(),
-    "convert": {"sizes", "kernels"},
+    "convert": {"sizes", "triton_calls", "kernels"},
     "reference": set(),
     "rewrite": {"reference"},
     "precision": {"reference", "rewrite"},
@@ -186,6 +187,7 @@ BELOW_STAGES = {
     "functional_ops",
     "errors",
     "extensions",
+    "memory",
     "origin",
     "tree",
 }

@@ -64,17 +64,18 @@ Op kinds (shapes by example; `attrs` in brackets):
   lstm, gru, rnn_tanh, rnn_relu
               [reverse, has_bias] x [T, B, I], h0 [B, H], (c0 [B, H] for lstm,) w_ih [G*H, I], w_hh [G*H, H], b_ih,
               b_hh [G*H] -> y [T, B, H], hT [B, H] (, cT [B, H]); one layer, one direction; torch's gate order
-  custom      [op, code, arguments, strided, written, workspace, worker_workspace] tensors... -> what a user's op gives,
-              computed by a kernel of its own (kernel_code.py), then what it leaves of the operands `written`; op: its
-              name in torch; arguments: as its schema has them; strided: the operands that may have any strides; the
-              workspaces: bytes, of all workers and of each. Sizes and dtypes are those of its fake kernel
+  custom      [op, code, arguments, grid, strided, written, workspace, worker_workspace] tensors... -> what a user's op
+              gives, computed by a kernel of its own (kernel_code.py), then what it leaves of the operands `written`;
+              op: its name in torch; arguments: as its schema has them; strided: the operands that may have any strides;
+              the workspaces: bytes, of all workers and of each; grid: of Triton's, the programs in x, y and z, else ().
+              Sizes and dtypes are those of its fake kernel
   read        [sym] n (i64 scalar) -> (); the symbol, a size that is known from here on, takes the value
   assert      [message] condition (bool, any shape) -> (); the run fails with the message where it is false
   cond        [then, orelse] predicate (bool scalar), operands... -> outputs; both branches are Graphs whose inputs are
               the operands
   while       [cond, body] carried..., extra... -> carried...; cond gives a bool scalar, body the next carried values
 
-`attrs` hold ints, floats, strs, bools, None, DType, Expr, Graph, KernelCode and (nested) tuples of these; nothing else.
+`attrs` hold ints, floats, strs, bools, None, DType, Expr, Graph, Code and (nested) tuples of these; nothing else.
 """
 
 from __future__ import annotations

@@ -12,7 +12,14 @@ from dataclasses import dataclass
 
 from hardtack.codegen.ir.expr import Expr, Sym, as_expr, const, floordiv, int_value, product
 from hardtack.codegen.ir.graph import Lit, Op, TensorType
-from hardtack.codegen.ir.kernel_code import ARGUMENT_KINDS, KernelCode, tensors_in
+from hardtack.codegen.ir.kernel_code import (
+    ARGUMENT_KINDS,
+    TRITON_KINDS,
+    Argument,
+    KernelCode,
+    TritonCode,
+    tensors_in,
+)
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.ops import SCALAR_OPS, result_dtype
 
@@ -264,14 +271,34 @@ def read_types(c: Case) -> Types:
 def custom_types(c: Case) -> Types:
     """What is stated, and behind it the types of the operands that are written. Each operand is one argument."""
     code, arguments, written, strided = (c.attr(x) for x in ("code", "arguments", "written", "strided"))
-    need(isinstance(c.attr("op"), str) and isinstance(code, KernelCode), "custom has no op, or no code")
+    grid = c.attr("grid")
+    need(isinstance(c.attr("op"), str) and isinstance(code, (KernelCode, TritonCode)), "custom has no op, or no code")
     assert isinstance(arguments, tuple) and isinstance(written, tuple) and isinstance(strided, tuple)
-    need(all(a and a[0] in ARGUMENT_KINDS for a in arguments), f"custom has an argument of no kind: {arguments}")
-    need(tuple(tensors_in(arguments)) == tuple(range(len(c.args))), "an operand of custom is not one argument")
+    assert isinstance(grid, tuple)
+    if isinstance(code, TritonCode):
+        _need_launch(c, code, arguments, grid, len(c.stated) - len(written))
+    else:
+        need(all(a and a[0] in ARGUMENT_KINDS for a in arguments), f"custom has an argument of no kind: {arguments}")
+        need(tuple(tensors_in(arguments)) == tuple(range(len(c.args))), "an operand of custom is not one argument")
+        need(not grid, f"custom of C++ has a grid: {grid}")
     need(tuple(sorted({*written})) == written and {*written} <= {*range(len(c.args))}, f"custom writes {written}")
     need({*strided} <= {*range(len(c.args))} - {*written}, f"custom has strides of {strided}")
     need(len(c.stated) >= max(1, len(written)), f"custom gives {len(c.stated)} values, and writes {written}")
     return (*c.stated[: len(c.stated) - len(written)], *(c.args[k] for k in written))
+
+
+def _need_launch(
+    c: Case, code: TritonCode, arguments: tuple[Argument, ...], grid: tuple[Expr, ...], fresh: int
+) -> None:
+    """What a launch of a Triton kernel passes: an argument for each parameter, each operand and each fresh result at
+    least once, and a grid of three."""
+    need(all(a and a[0] in TRITON_KINDS for a in arguments), f"custom has an argument of no kind: {arguments}")
+    need(len(arguments) == len(code.parameters), f"custom has {len(arguments)} arguments for {len(code.parameters)}")
+    for kind, count in (("tensor", len(c.args)), ("result", fresh)):
+        named = {a[1] for a in arguments if a[0] == kind}
+        need(named == {*range(count)}, f"custom passes {kind}s {sorted(named)} of {count}")
+    need(len(grid) == 3, f"custom has a grid of {len(grid)} dimensions, expected 3")
+    need(not c.attr("strided"), "custom of Triton has strides")
 
 
 def window_size(size: Expr, kernel: int, stride: int, pad: tuple[Expr | int, Expr | int], dilation: int) -> Expr:

@@ -1,10 +1,12 @@
-"""KernelCode: where a kernel comes from that Hardtack did not write; the arguments of ops that have one.
+"""Where a kernel comes from that Hardtack did not write, and the arguments of ops that have one.
 
-    KernelCode ::= KernelCode(function, source, file)
+    Code       ::= KernelCode(function, source, file)             C++ for CPUs, or a function of the program
+                 | TritonCode(function, text, file, parameters, constexprs, num_warps, num_stages, num_ctas, options)
     Argument   ::= ("none",) | ("tensor", k) | ("int", int or Expr) | ("float", float) | ("bool", bool) | ("text", str)
-                 | ("dtype", DType) | ("list", (Argument, ...))
+                 | ("dtype", DType) | ("list", (Argument, ...)) | ("result", j)
 
-k counts the op's operands, in their order. Arguments stand in the order of the op's schema in torch.
+k counts the op's operands, in their order. Arguments of C++ stand in the order of the op's schema in torch. Those of
+Triton are one a parameter: tensors, ints, floats, and results: the op's j-th one, which is written without being read.
 """
 
 from __future__ import annotations
@@ -12,10 +14,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 Argument = tuple[Any, ...]
 ARGUMENT_KINDS = ("none", "tensor", "int", "float", "bool", "text", "dtype", "list")
+TRITON_KINDS = ("tensor", "int", "float", "result")
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,60 @@ class KernelCode:
 
     def __str__(self) -> str:
         return f"{self.function} of the program" if self.host else f"{self.function} of {self.file} {self.key}"
+
+
+@dataclass(frozen=True)
+class TritonParameter:
+    """A parameter of a Triton kernel that is no constexpr. type: the one that the kernel asks for, "" for that of what
+    is passed. specialised: what is known of a number, that it is 1 or a multiple of 16, may decide the code; aligned:
+    that it is a multiple of 16."""
+
+    name: str
+    type: str = ""
+    specialised: bool = True
+    aligned: bool = True
+
+
+@dataclass(frozen=True)
+class TritonType:
+    """A type of Triton as the value of a constexpr, by Triton's name for it: fp32."""
+
+    name: str
+
+
+Constexpr = bool | int | float | str | TritonType | None
+
+
+@dataclass(frozen=True)
+class TritonCode:
+    """A user's Triton kernel: a module's text with the function in it, whose head is `def NAME(` in its place.
+
+    constexprs: the values of its other parameters, by name. options: of Triton's compiler, by name. file: what messages
+    call the text. configs: how many the kernel had to choose from, of which this is the first.
+    """
+
+    function: str
+    text: str
+    file: str
+    parameters: tuple[TritonParameter, ...]
+    constexprs: tuple[tuple[str, Constexpr], ...]
+    num_warps: int = 4
+    num_stages: int = 3
+    num_ctas: int = 1
+    options: tuple[tuple[str, object], ...] = ()
+    configs: int = 1
+    host: ClassVar[bool] = False
+
+    @property
+    def key(self) -> str:
+        """The hash of all that decides what is computed."""
+        return hashlib.sha256(repr(self).encode()).hexdigest()[:12]
+
+    def __str__(self) -> str:
+        return f"{self.function} of {self.file} {self.key}"
+
+
+Code = KernelCode | TritonCode
 
 
 def tensors_in(arguments: tuple[Argument, ...]) -> Iterator[int]:

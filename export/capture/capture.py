@@ -38,6 +38,7 @@ from hardtack.exporter.capture.torch_patches.new_constants import constants_kept
 from hardtack.exporter.capture.torch_patches.random_states import random_states_made_once
 from hardtack.exporter.capture.torch_patches.selections import selections_of_whole_masks
 from hardtack.exporter.capture.torch_patches.size_comparisons import watched
+from hardtack.exporter.capture.torch_patches.triton_calls import triton_calls_as_ops
 from hardtack.exporter.capture.torch_patches.whole_shapes import kept_whole
 from hardtack.exporter.capture.torch_patches.window_sizes import rounded_down
 from hardtack.exporter.capture.training_mode import check_eval
@@ -372,6 +373,7 @@ def _export(module: nn.Module, prepared: Prepared, strict: bool, dense: bool = T
         kept_whole(),
         dense_operands(dense),
         rounded_down(),
+        triton_calls_as_ops(),
         watched(strict) as watch,
     ):
         try:
@@ -453,6 +455,7 @@ def _finish(ep: ExportedProgram, prepared: Prepared, extensions: Extensions, bef
             kept_whole(),
             dense_operands(not writes_through(ep)),
             rounded_down(),
+            triton_calls_as_ops(),
             folds_noted() as folds,
             watched(strict=True) if has_decompositions(extensions) else contextlib.nullcontext(Watch()) as watch,
         ):

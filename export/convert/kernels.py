@@ -50,6 +50,7 @@ def convert_kernel(
         op=str(given.op),
         code=kernel.code,
         arguments=call.arguments,
+        grid=(),
         strided=[k for name in sorted(kernel.strided) for k in places[name]],
         written=[k for a in schema if is_written(a) for k in places[a.name]],
         **sizes,

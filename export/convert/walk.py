@@ -18,6 +18,7 @@ from hardtack.codegen.ops import UndefinedOp
 from hardtack.exporter.convert.builder import Builder
 from hardtack.exporter.convert.complex import COMPLEX, complex_result, convert_complex, has_complex
 from hardtack.exporter.convert.kernels import convert_kernel
+from hardtack.exporter.convert.launches import convert_launch
 from hardtack.exporter.convert.numbers import ITEMS, item, number_of, refuse_as_size
 from hardtack.exporter.convert.registry import CONVERTERS, REFUSED
 from hardtack.exporter.convert.symfloat import bool_scalar, float_scalar
@@ -32,12 +33,13 @@ from hardtack.exporter.errors import (
     UnsupportedOpError,
     ValueSize,
 )
-from hardtack.exporter.extensions import TORCH_NAMESPACES, Extensions, Given
+from hardtack.exporter.extensions import TORCH_NAMESPACES, Extensions, Given, is_triton_op
 from hardtack.exporter.functional_ops import original
 from hardtack.exporter.kernels.own_kernels import own_kernel
 from hardtack.exporter.origin import origin_of, source_of
 from hardtack.exporter.sizes.shapes import Sizes, sympy_of
 from hardtack.exporter.sizes.strides import row_major
+from hardtack.exporter.triton_calls.launch_ops import launch_of
 
 
 @dataclass
@@ -204,6 +206,11 @@ class Walk:
             return self._users(node, name, users)
         if users is not None and op_name(node.target) != "with_effects":
             raise Refusal("the program was decomposed before: export the module, or what torch.export.export gave")
+        launch = launch_of(node.target)
+        if launch is not None:
+            self._begin(node, launch.code.function)
+            given, sizes = (self.operand(a) for a in node.args)
+            return convert_launch(self.builder, launch, node, given, sizes)
         convert = None if op_name(node.target) in _WRAPPERS else CONVERTERS.get(name) or COMPLEX.get(name)
         if convert is None:
             own = None if op_name(node.target) in _WRAPPERS else own_kernel(name)
@@ -437,6 +444,12 @@ def _reason(node: Node, name: str) -> str:
     known = REFUSED.get(packet) or REFUSED.get(name)
     if known is not None:
         return known
+    if is_triton_op(original(node.target)):
+        key = packet.replace(".", "::", 1)
+        return (
+            f"its Triton kernels are for GPUs: give CPUs a function of it in torch's ops, as export(decompositions="
+            f"{{{key!r}: function}}), or in C++, as kernels={{{key!r}: CppKernel(...)}}, or export for GPUs alone"
+        )
     if packet and not packet.startswith(_TORCH_OPS):
         writes = " that writes to its arguments" if op_name(node.target).startswith("auto_functionalized") else ""
         return (

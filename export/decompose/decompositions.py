@@ -35,7 +35,7 @@ from hardtack.exporter.decompose.user_decompositions import (
     with_users,
 )
 from hardtack.exporter.decompose.window_writes import with_written_windows
-from hardtack.exporter.errors import CaptureError, MutationError
+from hardtack.exporter.errors import CaptureError, MutationError, PluginError
 from hardtack.exporter.extensions import Extensions
 
 WHOLE = (
@@ -352,6 +352,8 @@ def decompose(ep: torch.export.ExportedProgram, extensions: Extensions) -> torch
     prepared = with_calls(with_even_bags(with_written_windows(settled)), extensions)
     try:
         found = with_higher_order_ops_apart(prepared).run_decompositions(with_users(table(), ep, extensions))
+    except (CaptureError, PluginError) as error:  # torch's interpreter has put words of its own behind ours
+        raise type(error)(error.what, error.where, error.fix) from error
     except ValueError as error:
         if settled is traced or "Cannot view a tensor" not in str(error):
             raise

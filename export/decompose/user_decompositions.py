@@ -21,7 +21,9 @@ from hardtack.exporter.decompose.copies import copied
 from hardtack.exporter.errors import PluginError, SourceLine
 from hardtack.exporter.extensions import TORCH_NAMESPACES, Extensions, Given
 from hardtack.exporter.functional_ops import call_functional, tensors_of
+from hardtack.exporter.memory import may_overlap
 from hardtack.exporter.origin import source_of
+from hardtack.exporter.triton_calls.triton_ops import as_recorded, function_of
 
 Table = dict[Any, Callable[..., Any]]
 
@@ -31,7 +33,7 @@ def with_users(table: Table, ep: ExportedProgram, extensions: Extensions) -> Tab
     whose sizes depend on values in the program are not checked: each run of a fake kernel gives other sizes."""
     given = {**_registered(), **extensions.of("decomposition")}
     depend = {n.target for n in _calls(ep.graph_module, given) if _depends_on_values(n)} if given else set()
-    made = {op: (_called if op in depend else _checked)(g, extensions) for op, g in given.items()}
+    made = {op: (_called(g, extensions) if op in depend else _checked(g, extensions)) for op, g in given.items()}
     users = {op: made[op] for op in extensions.of("decomposition")}
     whole = {**extensions.of("lowering"), **extensions.of("kernel")}
     return {op: f for op, f in {**made, **table, **users}.items() if op not in whole}
@@ -76,13 +78,13 @@ def with_calls(ep: ExportedProgram, extensions: Extensions) -> ExportedProgram:
     users' functions, or of the twins of ops with kernels: those that write to their arguments become functional,
     composite ones are taken apart."""
     given = {**extensions.of("decomposition"), **extensions.of("kernel")}
-    users = {op: g for op, g in given.items() if _is_early(op)}
+    users = {**{op: g for op, g in given.items() if _is_early(op)}, **(_of_triton(ep) if extensions.gpus else {})}
     if not users or not any(True for _ in _calls(ep.graph_module, users)):
         return ep
     made = ep._update(copied(ep), ep.graph_signature)
     for node in _calls(made.graph_module, users):  # behind the verifier, which knows no functions of Python
         _check_memory(node, users[node.target])  # type: ignore[index]
-        node.target = _called(users[node.target], extensions)  # type: ignore[index]
+        node.target = _called(users[node.target], extensions, node)  # type: ignore[index]
     made.graph_module.recompile()
     return made
 
@@ -90,13 +92,13 @@ def with_calls(ep: ExportedProgram, extensions: Extensions) -> ExportedProgram:
 def _check_memory(node: Node, given: Given) -> None:
     """PluginError where an op with a kernel writes to memory that another argument has, too: the kernel gets each
     written argument as memory of its own."""
-    if given.what != "kernel":
+    if given.what == "decomposition":
         return
     args, kwargs = pytree.tree_map_only(Node, lambda n: n.meta["val"], (node.args, node.kwargs))
     tensors = list(tensors_of(given.op, args, kwargs))
     for k, (t, written) in enumerate(tensors):
         for j, (other, _) in enumerate(tensors):
-            if written and j != k and _may_overlap(t, other):
+            if written and j != k and may_overlap(t, other):
                 raise PluginError(
                     f"{given.op} writes to argument {k} among its tensors, whose memory argument {j} has, too",
                     source_of(node),
@@ -104,30 +106,45 @@ def _check_memory(node: Node, given: Given) -> None:
                 )
 
 
-def _may_overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
-    if a.untyped_storage()._cdata != b.untyped_storage()._cdata:
-        return False
-    (first, last), (start, end) = _reach(a), _reach(b)
-    return not (statically_known_true(last < start) or statically_known_true(end < first))
-
-
-def _reach(t: torch.Tensor) -> tuple[Any, Any]:
-    """The places in its storage of a tensor's first element and of its last one."""
-    first = t.storage_offset()
-    return first, first + sum((n - 1) * stride for n, stride in zip(t.shape, t.stride(), strict=True))
-
-
 def _is_early(op: OpOverload) -> bool:
     return op._schema.is_mutable or op.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)
 
 
-def _called(given: Given, extensions: Extensions) -> Callable[..., Any]:
+def _of_triton(ep: ExportedProgram) -> dict[OpOverload, Given]:
+    """The functions of the ops of torch.library.triton_op that a program calls."""
+    found: dict[OpOverload, Given] = {}
+    for part in _graphs(ep.graph_module):
+        for node in part.graph.nodes:
+            function = function_of(node.target)
+            if function is not None:
+                by = "torch.library.triton_op"
+                found[node.target] = Given(node.target, "function", function, by, ("", ""))
+    return found
+
+
+def _called(given: Given, extensions: Extensions, node: Node | None = None) -> Callable[..., Any]:
     def decomposition(*args: Any, **kwargs: Any) -> Any:
         if given.what == "kernel":
             return call_functional(given.op, *args, **kwargs)
+        if given.what == "function":
+            assert node is not None
+            return _launched(given, extensions, node, args, kwargs)
         return extensions.call(given, None, args, kwargs)
 
     return decomposition
+
+
+def _launched(given: Given, extensions: Extensions, node: Node, args: Any, kwargs: Any) -> Any:
+    """What a function that calls Triton kernels gives, of arguments as they lay in memory where strides were asked for;
+    PluginError where that is not what the op's fake kernel states."""
+    where = source_of(node)
+    recorded = pytree.tree_map_only(Node, lambda n: n.meta["val"], (node.args, node.kwargs))
+    leaves, spec = pytree.tree_flatten((args, kwargs))
+    laid_out = map(as_recorded, leaves, pytree.tree_leaves(recorded))
+    args, kwargs = pytree.tree_unflatten(list(laid_out), spec)
+    made = extensions.tried(given, where, args, kwargs)
+    _compare(given, node.meta.get("val"), made, where)
+    return made
 
 
 def check_decompositions(ep: ExportedProgram, extensions: Extensions) -> None:
@@ -154,9 +171,12 @@ def check_called(ep: ExportedProgram, extensions: Extensions, what: str) -> None
 
 def _calls(module: GraphModule, ops: Mapping[OpOverload, Given]) -> Iterator[Node]:
     """Nodes that call one of the ops, in branches and loops, too."""
-    for part in module.modules():
-        if isinstance(part, GraphModule):
-            yield from (n for n in part.graph.nodes if n.op == "call_function" and n.target in ops)
+    for part in _graphs(module):
+        yield from (n for n in part.graph.nodes if n.op == "call_function" and n.target in ops)
+
+
+def _graphs(module: GraphModule) -> list[GraphModule]:
+    return [part for part in module.modules() if isinstance(part, GraphModule)]
 
 
 def _check(node: Node, given: Given, extensions: Extensions) -> None:

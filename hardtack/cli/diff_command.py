@@ -64,7 +64,7 @@ def _named(part: Any) -> dict[str, str]:
 
 
 def _kernel(k: UserKernelContent) -> str:
-    return f"{k.function} of the program" if k.host else f"{k.function}, C++ in the bundle"
+    return f"{k.function} of the program" if k.host else f"{k.function}, in the bundle"
 
 
 def _text(value: Any) -> str:

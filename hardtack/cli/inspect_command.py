@@ -84,7 +84,7 @@ def _print_summary(bundle: Bundle, out: Console) -> None:
         kept = f", but for {m.numerics['keep_cache']}" if "keep_cache" in m.numerics else ""
         out.print(f"caches are stored as {m.numerics['cache']}{kept}")
     for k in m.user_kernels:
-        where = "the program that loads it registers" if k.host else "C++ in the bundle"
+        where = "the program that loads it registers" if k.host else "in the bundle"
         out.print(f"{k.op} is computed by a user's kernel: {k.function}, {where}")
     out.print(_signed(m.signature))
     for e in m.entries:

@@ -60,7 +60,7 @@ void print_text(const Model& model, const Args& args) {
     const char* function = "";
     int32_t host = 0;
     const std::string op = ht_model_user_kernel(model.get(), i, &function, &host);
-    const std::string where = host != 0 ? " of the program that loads it" : ", C++ in the bundle";
+    const std::string where = host != 0 ? " of the program that loads it" : ", in the bundle";
     about.push_back({i == 0 ? "users' kernels" : "", op, function + where});
   }
   about.push_back({"weights", std::to_string(info.num_constants) + " constants", bytes_text(info.weights_nbytes)});

@@ -18,7 +18,7 @@ from hardtack.codegen.backends.cpp.cpp_backend import CppBackend
 from hardtack.codegen.backends.triton.triton_backend import TritonBackend
 from hardtack.codegen.ir.expr import Expr, const, sym
 from hardtack.codegen.ir.graph import TensorType
-from hardtack.codegen.ir.kernel_code import KernelCode
+from hardtack.codegen.ir.kernel_code import KernelCode, TritonCode, TritonParameter
 from hardtack.codegen.ir.loops import Axis, Buffer
 from hardtack.codegen.ir.nests import Operand, Template, TemplateNest
 from hardtack.codegen.ir.types import DType
@@ -42,6 +42,7 @@ from hardtack.codegen.lower.cpu_rows import Scan, Sort
 from hardtack.codegen.lower.gpu_attention import AttentionCombine, TiledAttention
 from hardtack.codegen.lower.gpu_code_rows import TableStep
 from hardtack.codegen.lower.gpu_conv import TiledConv, TiledDepthwise
+from hardtack.codegen.lower.gpu_custom import TritonCall
 from hardtack.codegen.lower.gpu_fragments import CodeFragments
 from hardtack.codegen.lower.gpu_grouped import Grouped
 from hardtack.codegen.lower.gpu_matmul import Gemm
@@ -54,6 +55,7 @@ from hardtack.codegen.pipeline import context_of, run_graph_passes
 from hardtack.codegen.tune.cut_plan import CutPlan
 from hardtack.exporter import to_graphs
 from hardtack.exporter.extensions import Contribution, UserKernel, extensions
+from hardtack.exporter.triton_calls.launch_ops import LaunchOp, op_of
 
 CPU, GPU = CppBackend(), TritonBackend(H200)
 
@@ -247,6 +249,21 @@ class _UsersState(torch.nn.Module):
 USERS = {mixed: UserKernel(KernelCode("mixed", "int32_t mixed;", "mixed.cpp"), ("x",), 64, 128)}
 
 
+LAUNCH = op_of(
+    LaunchOp(
+        TritonCode("mixed", "", "mixed.py", tuple(map(TritonParameter, ("total", "x", "n", "scale", "out"))), ()),
+        (("tensor", 0), ("tensor", 1), ("int", 0), ("float", 0.5), ("tensor", 2)),
+        (0, 2),
+    )
+)
+
+
+def _launches(total: torch.Tensor, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """A Triton kernel that writes to a value, which is copied first, and to memory without content."""
+    changed, made = LAUNCH([total * 2, x, torch.empty(7, 8)], [45, 3, 2, 1])
+    return changed, made
+
+
 PROGRAMS: Mapping[str, tuple[type[Template], Program]] = {
     "picked": (PickedGemm, Program(CPU, _Picked().eval(), (ones(4, 1, 7), torch.tensor([1, 0, 2, 1])))),
     "cpu_grouped": (GroupedGemm, Program(CPU, _CpuGrouped().eval(), (half(24, 16), ENDS))),
@@ -282,6 +299,7 @@ PROGRAMS: Mapping[str, tuple[type[Template], Program]] = {
     "scan": (Scan, Program(CPU, lambda x: torch.cumsum(x, 1), (ones(3, 5, 2),))),
     "custom": (Custom, Program(CPU, _users, (ones(3, 2), ones(5, 9, dtype=torch.int32)), kernels=USERS)),
     "custom in place": (Custom, Program(CPU, _UsersState(), (ones(5, 9, dtype=torch.int32),), kernels=USERS)),
+    "launch": (TritonCall, Program(GPU, _launches, (ones(3, 2), ones(5, 9, dtype=torch.int32)))),
     "gemm": (Gemm, Program(GPU, torch.nn.Linear(7, 40).eval(), (ones(5, 7),))),
     "gemm in a batch": (Gemm, Program(GPU, torch.matmul, (half(2, 5, 7), half(2, 7, 3)))),
     "gemm in parts": (Gemm, Program(GPU, torch.matmul, (half(5, 8192), half(8192, 6)))),
@@ -436,6 +454,8 @@ def _changed(value: Any) -> Any:
         return TensorType(DType.F16, value.shape)
     if isinstance(value, (CodeStep, TableStep)):
         return type(value)(*map(_changed, value))
+    if isinstance(value, TritonParameter):
+        return replace(value, name="nonsense")
     return tuple(map(_changed, value)) if isinstance(value, tuple) else value + 1
 
 

@@ -104,6 +104,14 @@ LEGAL = (
     Legal("arguments shorter", "what a user's op takes besides, no nest says", USERS),
     Legal("written shorter", "nor which results have an operand's content", ("custom",)),
     *(Legal(f"{change} larger", "a kernel may ask for any memory", USERS) for change in ("shared", "per_worker")),
+    *(Legal(f"{change} misspelt", "another Triton kernel of a user", ("launch",))
+      for change in ("op", "code.function", "code.text", "code.file")),
+    *(Legal(f"code.parameters larger in {k}", "whose parameters have other names", ("launch",)) for k in range(5)),
+    *(Legal(f"{change} shorter", "there is nothing in it", ("launch",))
+      for change in ("strided", "code.constexprs", "code.options")),
+    *(Legal(f"{change} larger", "as its user says", ("launch",))
+      for change in ("code.num_stages", "code.num_ctas", "code.configs")),
+    *(Legal(f"grid larger in {k}", "on any number of programs", ("launch",)) for k in range(3)),
     *(Legal(f"operand 0 of {dtype}", KEY, STEPS)
       for dtype in ("f16", "bf16", "i8", "i16", "i32", "u8", "u16", "u32", "bool")),
 )  # fmt: skip
@@ -111,8 +119,8 @@ LEGAL = (
 
 def test_only_products_on_tensor_cores_compute_with_codes_of_float8() -> None:
     """They are no numbers: sorted or added up as bytes, they would be wrong in silence."""
-    users = "custom"
-    assert [t.kind for t in classes() if any(d.is_float8 for d in t.dtypes) and t.kind != users] == ["gemm"]
+    users = ("custom", "triton_call")
+    assert [t.kind for t in classes() if any(d.is_float8 for d in t.dtypes) and t.kind not in users] == ["gemm"]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

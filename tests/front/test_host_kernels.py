@@ -174,7 +174,7 @@ def test_the_manifest_and_inspect_say_what_is_trusted(tmp_path: Path) -> None:
     words = " ".join(shown.output.split())
     assert (
         "hardtack_hosts.sines.default is computed by a user's kernel: required, the program that loads it registers "
-        "hardtack_kernels.clip.default is computed by a user's kernel: clip, C++ in the bundle"
+        "hardtack_kernels.clip.default is computed by a user's kernel: clip, in the bundle"
     ) in words
 
 

@@ -28,9 +28,10 @@ from hardtack.codegen.ir.plan import GpuKernel
 from hardtack.codegen.machine.data import gpu_of
 from hardtack.codegen.machine.machine import Gpu
 from tests.triton.accesses import checked
-from tests.triton.simulate import descriptor, load_kernel, pointed
+from tests.triton.simulate import constants, descriptor, load_kernel, pointed
 
 TARGET = "cuda:sm_90"
+FLOATS = {"fp32": ("i32", ctypes.c_float), "fp64": ("i64", ctypes.c_double)}
 POINTERS = ("buffer", "status", "scratch", "null")
 
 
@@ -92,17 +93,20 @@ class Driven:
             self._loaded[function] = load_kernel(kernel)
         given = {a: at for a, at in zip(record.args, params, strict=True) if a[0] not in ("scratch", "null")}
         ranges: list[tuple[int, int]] = []
-        args = [self._argument(a, given, ranges) for a in kernel.arguments]
+        args = {a.name: self._argument(a, given, ranges) for a in kernel.arguments}
         start = min((r[0] for r in ranges), default=0)
         written = self.driver.written(start, max((r[0] + r[1] for r in ranges), default=start) - start)
         ranges += [(_word(at), 4) for a, at in given.items() if a == ("status",)]
         programs = (grid[0] // record.cluster, *grid[1:])
         with np.errstate(all="ignore"), checked(ranges, (start, written)):
-            self._loaded[function][programs](*args, **kernel.constexprs)
+            self._loaded[function][programs](**args, **constants(kernel))
 
     def _argument(self, a: Any, given: Mapping[Any, int], ranges: list[tuple[int, int]]) -> Any:
         """A parameter as the interpreter takes it; `ranges` takes the memory that it points to."""
         kind = a.role[0]
+        if kind == "int" and a.type in FLOATS:
+            word, float_type = FLOATS[a.type]
+            return float_type.from_address(given[*a.role, word]).value
         if kind == "int":
             return _integer(given[*a.role, a.type], a.type)
         if kind == "site":

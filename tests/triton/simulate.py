@@ -18,6 +18,7 @@ import torch
 from hardtack.codegen.backends.triton.helpers_codes import CODE_HELPERS, FLOAT8_HELPERS
 from hardtack.codegen.backends.triton.helpers_fragments import FRAGMENT_HELPERS, MMA_HELPERS
 from hardtack.codegen.backends.triton.kernel import TritonKernel
+from hardtack.codegen.ir.kernel_code import TritonType
 from hardtack.codegen.ir.plan import If, Instr, Launch, While
 from tests.codegen.runner import Array, KernelFailed, Runner
 from tests.triton.accesses import checked
@@ -169,22 +170,22 @@ class Simulator(Runner):
             return
         status = np.zeros(1, np.int32)
         site = 1 + next(k for k, i in enumerate(launches_of(self.compiled.plan.body)) if i is launch)
-        args: list[Any] = []
+        args: dict[str, Any] = {}
         for a in kernel.arguments:
             if a.role[0] == "buffer":
-                args.append(self._pointer(arrays[launch.buffers[int(str(a.role[1]))]], a.type))
+                args[a.name] = self._pointer(arrays[launch.buffers[int(str(a.role[1]))]], a.type)
             elif a.role[0] == "int":
-                args.append(number(launch.ints[int(str(a.role[1]))]))
+                args[a.name] = number(launch.ints[int(str(a.role[1]))])
             elif a.role[0] == "map":
-                args.append(self._descriptor(launch, int(str(a.role[1])), a.type, arrays, number))
+                args[a.name] = self._descriptor(launch, int(str(a.role[1])), a.type, arrays, number)
             elif a.role[0] == "status":
-                args.append(torch.from_numpy(status))
+                args[a.name] = torch.from_numpy(status)
             else:
                 assert a.role == ("site",), a.role
-                args.append(site)
+                args[a.name] = site
         ranges = [(a.ctypes.data, a.nbytes) for a in (*(arrays[b] for b in launch.buffers), status)]
         with np.errstate(all="ignore"), checked(ranges):
-            self.kernels[launch.kernel][grid](*args, **kernel.constexprs)  # type: ignore[index]
+            self.kernels[launch.kernel][grid](**args, **constants(kernel))  # type: ignore[index]
         self.memory.check(launch.kernel)
         if status[0]:
             raise KernelFailed(f"{launch.kernel} returned {status[0] & 255} at launch {status[0] >> 8}")
@@ -217,6 +218,7 @@ POINTED = {
     "u8": torch.uint8,
     "u16": torch.uint16,
     "u32": torch.uint32,
+    "u1": torch.bool,
 }
 
 
@@ -224,6 +226,12 @@ def pointed(memory: Array, text: str) -> torch.Tensor:
     """Bytes as the interpreter takes a pointer of this type, "*bf16", to them."""
     dtype = POINTED[text.removeprefix("*")]
     return torch.from_numpy(memory[: len(memory) // dtype.itemsize * dtype.itemsize]).view(dtype)
+
+
+def constants(kernel: TritonKernel) -> dict[str, Any]:
+    """The constexprs of a kernel, types of Triton among them; bools as numbers, which the interpreter can hold."""
+    found = {n: tl.dtype(v.name) if isinstance(v, TritonType) else v for n, v in kernel.constexprs.items()}
+    return {n: int(v) if isinstance(v, bool) else v for n, v in found.items()}
 
 
 def descriptor(memory: Array, text: str, shape: list[int], strides: list[int]) -> Any:

@@ -29,6 +29,7 @@ from hardtack.codegen.backends.triton import amdgcn, ptx
 from hardtack.codegen.backends.triton.kernel import TritonKernel
 from hardtack.codegen.backends.triton.ptx import AbiError, Param, check
 from hardtack.codegen.cache import KernelCache
+from hardtack.codegen.ir.kernel_code import TritonType
 from hardtack.codegen.ir.plan import GpuArg, GpuKernel, TensorMap
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.machine.machine import Gpu
@@ -138,7 +139,8 @@ def compile_kernels(
         if "error" in answer:
             path = cache.keep_source(f"{kernel.name}.py", kernel.text)
             raise TritonError(
-                f"Triton cannot compile kernel {kernel.name} for {machine.name} ({path}):\n{answer['error']}"
+                f"Triton cannot compile kernel {kernel.name}{_users(kernel)} for {machine.name} ({path}):\n"
+                f"{answer['error']}"
             )
         answers[kernel.name] = answer
         cache.put(keys[kernel.name], json.dumps(answer).encode())
@@ -162,8 +164,8 @@ def _job(kernel: TritonKernel, machine: Gpu) -> dict[str, object]:
         "text": kernel.text,
         "function": kernel.name,
         "signature": {a.name: a.type for a in kernel.arguments} | dict.fromkeys(kernel.constexprs, "constexpr"),
-        "constexprs": dict(kernel.constexprs),
-        "divisible": [at for at, a in enumerate(kernel.arguments) if a.divisible],
+        "constexprs": {name: _constexpr(value) for name, value in kernel.constexprs.items()},
+        "divisible": [a.name for a in kernel.arguments if a.divisible],
         "target": [
             machine.device,
             int(machine.name.removeprefix("sm_")) if machine.device == "cuda" else machine.name,
@@ -171,6 +173,11 @@ def _job(kernel: TritonKernel, machine: Gpu) -> dict[str, object]:
         ],
         "options": options,
     }
+
+
+def _constexpr(value: object) -> object:
+    """A constexpr as JSON has it."""
+    return {"type": value.name} if isinstance(value, TritonType) else value
 
 
 def _key(kernel: TritonKernel, machine: Gpu, tools: Toolchain) -> str:
@@ -248,6 +255,7 @@ def _serve(
 
 # launch records
 
+_WORDS = {"i32": "i32", "i64": "i64", "fp32": "i32", "fp64": "i64"}
 _NBYTES = {"i32": 4, "i64": 8}
 _DESCRIPTOR = re.compile(r"tensordesc<(\w+)\[([\d, ]+)\]")
 
@@ -263,8 +271,9 @@ def code_of(kernel: TritonKernel, machine: Gpu, answer: Mapping[str, Any]) -> Gp
         raise AbiError(f"kernel {kernel.name} wants memory for profiling, which nothing asked for")
     if int(meta["shared"]) > machine.shared_nbytes:
         raise TritonError(
-            f"kernel {kernel.name} takes {meta['shared']} bytes of shared memory; "
+            f"kernel {kernel.name}{_users(kernel)} takes {meta['shared']} bytes of shared memory; "
             f"{machine.name} has {machine.shared_nbytes}"
+            f"{': give it smaller blocks, fewer stages, or another config first' * kernel.whole}"
         )
     args, expected, maps = _arguments(kernel, meta)
     read = ptx.params if machine.device == "cuda" else amdgcn.params
@@ -283,6 +292,11 @@ def code_of(kernel: TritonKernel, machine: Gpu, answer: Mapping[str, Any]) -> Gp
         maps=tuple(maps),
     )
     return GpuCode(code, record)
+
+
+def _users(kernel: TritonKernel) -> str:
+    """Whose a kernel is, where a user has written it."""
+    return f" of {kernel.origin}" if kernel.whole else ""
 
 
 def _arguments(kernel: TritonKernel, meta: Mapping[str, Any]) -> tuple[list[GpuArg], list[Param], list[TensorMap]]:
@@ -305,8 +319,8 @@ def _arguments(kernel: TritonKernel, meta: Mapping[str, Any]) -> tuple[list[GpuA
             args += [("map_stride", at, d) for d in range(rank)]
             expected += [_MAP, *[Param(4)] * rank, *[Param(8)] * rank]
         elif a.role[0] == "int":
-            args.append(("int", int(str(a.role[1])), a.type))
-            expected.append(Param(_NBYTES[a.type]))
+            args.append(("int", int(str(a.role[1])), _WORDS[a.type]))
+            expected.append(Param(_NBYTES[_WORDS[a.type]]))
         elif a.role[0] == "site":
             args.append(("site",))
             expected.append(Param(4))

@@ -21,8 +21,9 @@ ONE_PROGRAM: tuple[Expr, Expr, Expr] = (const(1), const(1), const(1))
 class Argument:
     """One parameter of the kernel's function, constexprs aside.
 
-    type: "*bf16", "i32", "i64" or a tensor descriptor "tensordesc<bf16[128, 64]>". role: ("buffer", p), ("int", p),
-    ("status",), ("site",) or ("map", m). divisible: it is known to be a multiple of 16 (buffers always are).
+    type: "*bf16", "i32", "i64", "fp32" or "fp64", whose bits an int passes, or a tensor descriptor
+    "tensordesc<bf16[128, 64]>". role: ("buffer", p), ("int", p), ("status",), ("site",) or ("map", m). divisible: it is
+    known to be a multiple of 16 (buffers always are).
     """
 
     name: str
@@ -38,6 +39,7 @@ class TritonKernel:
     name: readable stem. text: a module with one @triton.jit function called NAME (helpers in front of it aside).
     arguments: the function's parameters in order, then `constexprs` by keyword. num_warps counts those of the tile,
     before warp specialisation adds its own; dependent: launched with the programmatic-dependent-launch attribute.
+    whole: the text is a user's module, and nothing is put in front of it.
     grid counts programs, without the factor num_ctas. buffers: the launch's, by role ("buffer", p); ints: likewise.
     """
 
@@ -57,6 +59,7 @@ class TritonKernel:
     dependent: bool = False
     maps: tuple[MapSource, ...] = ()
     options: Mapping[str, object] = field(default_factory=dict)
+    whole: bool = False
 
 
 def anchored(kernel: Kernel, what: type[T]) -> tuple[TemplateNest, T]:

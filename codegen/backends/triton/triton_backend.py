@@ -126,7 +126,8 @@ class TritonBackend:
 
     def render(self, kernel: GpuKernelIr, group: Group, buffers: Mapping[str, Buffer]) -> Rendered:
         printed = with_waits(_printed(kernel, buffers), kernel.overlap)
-        printed = replace(printed, text=module_head(printed.text, self.machine) + printed.text)
+        if not printed.whole:
+            printed = replace(printed, text=module_head(printed.text, self.machine) + printed.text)
         name, source = named(kernel.name, printed.text, _settings(printed))
         accesses = accesses_of(group, buffers, printed.buffers)
         launch = KernelLaunch(

@@ -1,9 +1,9 @@
 """Compiles Triton kernels to machine code: a process of its own, and the one file that imports triton.
 
 It reads one job a line on standard input and answers each with one line, both JSON. A job: text (a Python module),
-function, signature {parameter: type}, constexprs {parameter: value}, divisible [positions of parameters known to be
-multiples of 16], target [backend, architecture, threads of a warp] (["cuda", 90, 32]), options. An answer: {"code",
-"parameters" (the part of the assembly that lists them), "metadata"} or {"error"}.
+function, signature {parameter: type}, constexprs {parameter: value, or {"type": name} for a type of Triton}, divisible
+[parameters known to be multiples of 16], target [backend, architecture, threads of a warp] (["cuda", 90, 32]), options.
+An answer: {"code", "parameters" (the part of the assembly that lists them), "metadata"} or {"error"}.
 
 The argument is the folder that holds the triton that was chosen: it comes before installed packages and behind the
 standard library.
@@ -65,8 +65,12 @@ def compile_job(job: dict[str, Any], folder: Path, number: int) -> dict[str, Any
     path = folder / f"kernel_{number}.py"  # Triton reads a function's source from its file
     path.write_text(job["text"], encoding="utf-8")
     function = getattr(module_at(path), job["function"])
-    attributes = {(at,): [["tt.divisibility", 16]] for at in job["divisible"]}
-    source = ASTSource(function, job["signature"], job["constexprs"], attributes)
+    names = function.arg_names
+    attributes = {(names.index(name),): [["tt.divisibility", 16]] for name in job["divisible"]}
+    constexprs = {
+        n: triton.language.dtype(v["type"]) if isinstance(v, dict) else v for n, v in job["constexprs"].items()
+    }
+    source = ASTSource(function, {name: job["signature"][name] for name in names}, constexprs, attributes)
     target = GPUTarget(*job["target"])
     compiled = triton.compile(source, target=target, options=job["options"])
     module_at(Path(__file__).with_name("fragments.py")).count_fragments(compiled.asm["ttgir"])

@@ -13,7 +13,8 @@ from dataclasses import replace
 
 from hardtack.codegen.ir.group import Group
 from hardtack.codegen.ir.loops import LoopError
-from hardtack.codegen.ir.schedule import Overlap
+from hardtack.codegen.ir.schedule import Kernel, Overlap
+from hardtack.codegen.lower.gpu_custom import TritonCall
 from hardtack.codegen.lower.gpu_matmul import Gemm
 from hardtack.codegen.passes.gpu.kernel_nests import GpuKernelIr
 from hardtack.codegen.passes.passes import Buffers, Context, KernelPass
@@ -26,9 +27,14 @@ def fetches_ahead(group: Group | None) -> bool:
 
 
 def _run(kernel: GpuKernelIr, buffers: Buffers, following: Group | None, context: Context) -> GpuKernelIr:
-    if not context.gpu.dependent_launch:
+    if not context.gpu.dependent_launch or _is_users(kernel):
         return kernel
     return replace(kernel, overlap=Overlap(True, fetches_ahead(following)))
+
+
+def _is_users(kernel: GpuKernelIr) -> bool:
+    """True for a text that has no place for waiting."""
+    return isinstance(kernel, Kernel) and kernel.anchor is not None and isinstance(kernel.anchor.template, TritonCall)
 
 
 def verify_overlap(before: GpuKernelIr, after: GpuKernelIr, buffers: Buffers) -> None:
