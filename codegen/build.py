@@ -43,7 +43,8 @@ NUMERICS = {"accumulate": "f32", "fp_contract": "off"}
 class Source:
     """One captured entry point: its graph, the pytrees of its call, and example sizes of its symbols.
     tuning: in the place of the backends' own, for several plans in one bundle. texts: of stages in front of the
-    graph, by name, for the dump. complex: what callers see as complex numbers."""
+    graph, by name, for the dump. complex: what callers see as complex numbers. on_gpus: the graph for GPUs, where that
+    is another one."""
 
     graph: Graph
     in_tree: Tree
@@ -52,6 +53,15 @@ class Source:
     tuning: Tuning | None = None
     texts: Mapping[str, str] = field(default_factory=dict)
     complex: ComplexPorts = field(default_factory=ComplexPorts)
+    on_gpus: Graph | None = None
+
+    def graph_on(self, device: str) -> Graph:
+        """The graph for a kind of device, cpu, cuda or hip."""
+        return self.graph if device == "cpu" or self.on_gpus is None else self.on_gpus
+
+    @property
+    def graphs(self) -> tuple[Graph, ...]:
+        return (self.graph,) if self.on_gpus is None else (self.graph, self.on_gpus)
 
 
 @dataclass(frozen=True)
@@ -90,14 +100,14 @@ def build_content(
     TritonError where a kernel does not compile, or its compiler is missing.
     """
     _check_kernels(sources, backends)
+    _check_faces(sources)
     tools = _tools(backends)
     report = progress or (lambda what, done, total: None)
     compiled = _generate(sources, backends, dump or dump_folder(), report, memory_budget)
     codes = _codes(compiled, backends, cache or KernelCache(), jobs, report)
     constants = _constants(sources, compiled, store)
     by_entry = {name: tuple(_of(compiled, None, name).values()) for name in sources}
-    graphs = {name: source.graph for name, source in sources.items()}
-    parameters, recipes = replaceable(graphs, by_entry, store, tensors or {})
+    parameters, recipes = replaceable(*_by_graph(sources, compiled, backends), store, tensors or {})
     content = BundleContent(
         entries=tuple(_entry(n, s, by_entry[n][0].plan) for n, s in sources.items()),
         targets=tuple(
@@ -122,15 +132,38 @@ def _check_kernels(sources: Mapping[str, Source], backends: Sequence[Backend]) -
     """Raise UnsupportedOp for an op with a user's kernel that some targets cannot take, with all of them."""
     machines = [m for b in backends for m in b.machines]
     for source in sources.values():
-        for op in custom_ops(source.graph):
-            without = [m.target for m in machines if not runs_on(code_of(op), m.device)]
-            if without:
-                raise UnsupportedOp(op.origin, ", ".join(without), without_kernel(op))
+        for graph in source.graphs:
+            for op in custom_ops(graph):
+                on = [m for m in machines if source.graph_on(m.device) is graph]
+                without = [m.target for m in on if not runs_on(code_of(op), m.device)]
+                if without:
+                    raise UnsupportedOp(op.origin, ", ".join(without), without_kernel(op))
+
+
+def _check_faces(sources: Mapping[str, Source]) -> None:
+    """Raise ValueError where what callers see of an entry point would hang on the target."""
+    for name, source in sources.items():
+        first, *others = map(_face, source.graphs)
+        for other in others:
+            for what, a, b in zip(("inputs", "outputs", "sizes", "states"), first, other, strict=True):
+                if a != b:
+                    raise ValueError(
+                        f"the {what} of entry point {name!r} are others on CPUs than on GPUs: export it for each apart"
+                    )
+
+
+def _face(graph: Graph) -> tuple[object, ...]:
+    """What callers see."""
+    inputs = [(i, graph.types[i.name]) for i in graph.inputs]
+    outputs = [(name, graph.types[v]) for name, v in zip(graph.output_names, graph.outputs, strict=True)]
+    states = [(s.name, s.init, graph.types[s.name]) for s in graph.states]
+    return inputs, outputs, graph.syms, states
 
 
 def _user_kernels(sources: Mapping[str, Source]) -> tuple[UserKernelContent, ...]:
     """The ops with users' kernels, each once."""
-    found = {op.str_attr("op"): code_of(op) for s in sources.values() for op in custom_ops(s.graph)}
+    graphs = (g for s in sources.values() for g in s.graphs)
+    found = {op.str_attr("op"): code_of(op) for g in graphs for op in custom_ops(g)}
     return tuple(UserKernelContent(op, code.function, code.host) for op, code in sorted(found.items()))
 
 
@@ -152,8 +185,8 @@ def _generate(
             report("generate", len(compiled), total)
             texts: dict[str, str] = dict(source.texts)
             try:
-                tuned = _tuned(backend, source)
-                compiled[name, backend.key] = compile_entry(source.graph, source.hints, tuned, texts, budget)
+                graph, tuned = source.graph_on(backend.machines[0].device), _tuned(backend, source)
+                compiled[name, backend.key] = compile_entry(graph, source.hints, tuned, texts, budget)
             finally:
                 if dumped is not None:  # what there is of it, also where a stage fails
                     _dump(dumped, name, backend, source, texts, compiled.get((name, backend.key)))
@@ -171,7 +204,8 @@ def _dump(
 ) -> None:
     """The dump of one entry point for one backend; without `entry`, of the stages that were reached."""
     decisions, kernels = ((), {}) if entry is None else (entry.decisions, entry.sources)
-    write_dump(folder / backend.subfolder, name, texts, decisions, kernels, origins_of(source.graph), backend.suffix)
+    origins = origins_of(source.graph_on(backend.machines[0].device))
+    write_dump(folder / backend.subfolder, name, texts, decisions, kernels, origins, backend.suffix)
 
 
 def _of(compiled: Compiled, key: str | None, entry: str | None = None) -> dict[str, CompiledEntry]:
@@ -179,6 +213,21 @@ def _of(compiled: Compiled, key: str | None, entry: str | None = None) -> dict[s
     if key is None:
         return {k: c for (name, k), c in compiled.items() if name == entry}
     return {name: c for (name, k), c in compiled.items() if k == key}
+
+
+def _by_graph(
+    sources: Mapping[str, Source], compiled: Compiled, backends: Sequence[Backend]
+) -> tuple[dict[str, Graph], dict[str, list[CompiledEntry]]]:
+    """Every graph, and as what it was compiled, under one name."""
+    graphs: dict[str, Graph] = {}
+    entries: dict[str, list[CompiledEntry]] = {}
+    for name, source in sources.items():
+        for k, graph in enumerate(source.graphs):
+            key = f"{name} {k}"
+            graphs[key] = graph
+            on = [b.key for b in backends if source.graph_on(b.machines[0].device) is graph]
+            entries[key] = [compiled[name, b] for b in on]
+    return graphs, entries
 
 
 def _plans(
@@ -257,7 +306,8 @@ def _constants(sources: Mapping[str, Source], compiled: Compiled, store: Constan
     found: dict[str, ConstantData] = {}
     made_from: dict[str, tuple[str, ...]] = {}
     for name, source in sources.items():
-        keys = {x.name: x.key for c in source.graph.constants for x in (c, *c.parts())}
+        constants = (c for g in source.graphs for c in g.constants)  # of one name, they are one
+        keys = {x.name: x.key for c in constants for x in (c, *c.parts())}
         for entry in _of(compiled, None, name).values():
             for c in entry.constants:
                 _put(found, c, store[keys[c]])

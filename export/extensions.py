@@ -6,7 +6,7 @@ An export has one `Extensions`, made for it and gone with it: nothing is registe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -85,13 +85,20 @@ class Contribution:
 class Extensions:
     """functions: the user's for each op, by its name as the conversion table has it. used: what had a part in the
     export so far, name -> version, for the manifest; called: the names of ops whose functions were called. gpus: all
-    targets are GPUs, and functions of torch.library.triton_op stand for their ops."""
+    targets are GPUs, and functions of torch.library.triton_op stand for their ops. launching: the names of such ops in
+    the program."""
 
     functions: Mapping[str, Given] = field(default_factory=dict)
     passes: tuple[UserPass, ...] = ()
     used: dict[str, str] = field(default_factory=dict)
     called: set[str] = field(default_factory=set)
     gpus: bool = False
+    launching: set[str] = field(default_factory=set)
+
+    def for_gpus(self) -> Extensions:
+        """The same for GPUs, noting into the same: without functions for ops that have Triton kernels."""
+        functions = {name: g for name, g in self.functions.items() if not is_triton_op(g.op)}
+        return replace(self, functions=functions, gpus=True)
 
     def of(self, what: str) -> dict[OpOverload, Given]:
         """The decompositions, the lowerings, or the kernels, by op."""
@@ -170,9 +177,9 @@ _DTYPES = {
 """c10::ScalarType, as schemas have it."""
 
 
-def extensions(contributions: Iterable[Contribution], gpus: bool = False) -> Extensions:
-    """All of them as one; for GPUs alone without functions for ops that have Triton kernels. InputSpecError for an op
-    that is none, for two functions of one op and for two passes of one name."""
+def extensions(contributions: Iterable[Contribution]) -> Extensions:
+    """All of them as one. InputSpecError for an op that is none, for two functions of one op and for two passes of one
+    name."""
     functions: dict[str, Given] = {}
     passes: dict[str, UserPass] = {}
     for c in contributions:
@@ -189,9 +196,7 @@ def extensions(contributions: Iterable[Contribution], gpus: bool = False) -> Ext
             if p.name in passes:
                 raise InputSpecError(f"{passes[p.name]} and {p} have one name", fix="leave one of them out")
             passes[p.name] = p
-    if gpus:
-        functions = {name: g for name, g in functions.items() if not is_triton_op(g.op)}
-    return Extensions(functions, tuple(passes.values()), gpus=gpus)
+    return Extensions(functions, tuple(passes.values()))
 
 
 def is_triton_op(op: object) -> bool:

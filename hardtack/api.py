@@ -15,7 +15,10 @@ import hardtack
 from hardtack.caches import Cached, cache_report, cache_states
 from hardtack.codegen.backend import Backend
 from hardtack.codegen.build import Built, Source, build_content
+from hardtack.codegen.ir.constants import ConstantStore
 from hardtack.codegen.ir.graph_text import to_text_graph
+from hardtack.codegen.ir.kernel_code import TritonCode
+from hardtack.codegen.lower.custom import code_of, custom_ops
 from hardtack.codegen.package.content import BundleContent
 from hardtack.codegen.package.output import check_output
 from hardtack.codegen.package.writer import Written, write_bundle
@@ -24,7 +27,9 @@ from hardtack.codegen.targets import backends_for, stage_backend
 from hardtack.codegen.tune.choice import KIND, shapes_in_tables
 from hardtack.codegen.tune.table import read_tables
 from hardtack.exporter import EntryGraph, Exported
+from hardtack.exporter.errors import InputSpecError
 from hardtack.exporter.extensions import Extensions
+from hardtack.exporter.tensors import constants_apart
 from hardtack.extending import extensions_of
 from hardtack.generation import generation
 from hardtack.kernels import Kernel
@@ -118,17 +123,22 @@ def export(
     if isinstance(targets, str):
         targets = (targets,)
     backends = backends_for(targets, read_tables(chosen.tuning), chosen.compiler)
-    gpus = all(m.device != "cpu" for b in backends for m in b.machines)
-    brought = extensions_of(chosen, decompositions, kernels, gpus)
+    brought = extensions_of(chosen, decompositions, kernels)
+    devices = {"cpu" if m.device == "cpu" else "gpu" for b in backends for m in b.machines}
+    if devices == {"gpu"}:
+        brought = brought.for_gpus()
     for backend in backends:
         backend.tools()  # what is missing is told before any work is done
     with stages(progress) as stage:
         made = _made(module, args, kwargs, dynamic_shapes, chosen, brought, stage)
         with generation():
             sources = sources_of(made.exported, made.model, args, kwargs)
+            store = made.exported.store
+            if len(devices) > 1 and brought.launching:
+                store = _for_both(sources, made, args, kwargs, dynamic_shapes, chosen, brought.for_gpus())
             built = build_content(
                 sources,
-                made.exported.store,
+                store,
                 backends,
                 jobs=chosen.jobs,
                 tensors=made.exported.tensors,
@@ -140,7 +150,47 @@ def export(
         stage.report("write", 0, 0)
         content = with_debug(built) if chosen.debug else built.content
         written = write_bundle(out, content, external=chosen.external_weights)
-    return _info(written, made, backends, built, stage.seconds)
+    widened = widened_weights(sources, store, made.exported.tensors, built)
+    return _info(written, made, backends, built, widened, stage.seconds)
+
+
+def _check_measurable(exported: Exported, chosen: Options, brought: Extensions) -> None:
+    """InputSpecError for options whose cost is measured by running a model that this machine's CPU cannot run."""
+    asked = [n for n in ("weights", "embeddings", "cache") if getattr(chosen, n) is not None]
+    asked += ["compute"] if chosen.compute != "f32" else []
+    ops = [op for e in exported.entries.values() for op in custom_ops(e.graph)]
+    launched = {code_of(op).function for op in ops if isinstance(code_of(op), TritonCode)}
+    kernels = brought.launching or launched
+    if asked and kernels:
+        raise InputSpecError(
+            f"what {', '.join(asked)} costs is measured by running the model on a CPU, where its Triton kernels do not "
+            f"run: {', '.join(sorted(kernels))}",
+            fix="leave the option out",
+        )
+
+
+def _for_both(
+    sources: dict[str, Source],
+    made: _Made,
+    args: Any,
+    kwargs: Any,
+    dynamic_shapes: Any,
+    chosen: Options,
+    brought: Extensions,
+) -> ConstantStore:
+    """Give sources, which are for CPUs, graphs for GPUs beside their own, with Triton kernels of users. The constants
+    of both."""
+    exported = graphs_of(made.model, chosen, args, kwargs, dynamic_shapes, chosen.strict, brought)
+    exported, _ = narrow_products(exported, chosen.compute, chosen.keep_f32)
+    exported, _ = cache_states(exported, chosen)
+    plain = [s.graph for s in sources.values()]
+    graphs = list(constants_apart([*plain, *(e.graph for e in exported.entries.values())]))
+    for (name, source), graph, on_gpus in zip(
+        list(sources.items()), graphs[: len(plain)], graphs[len(plain) :], strict=True
+    ):
+        sources[name] = replace(source, graph=graph, on_gpus=on_gpus)
+    first, second = made.exported.store, exported.store
+    return ConstantStore({**first.data, **second.data}, first.inlined | second.inlined)
 
 
 @dataclass(frozen=True)
@@ -163,6 +213,7 @@ def _made(
     found = quantise(module, chosen, args, kwargs, dynamic_shapes)
     stage.report("capture", 0, 0)
     wide = graphs_of(found.model, chosen, args, kwargs, dynamic_shapes, chosen.strict, brought)
+    _check_measurable(wide, chosen, brought)
     exported, report = narrow_products(wide, chosen.compute, chosen.keep_f32)
     narrowed = quantised = cached = None
     if report is not None:
@@ -179,7 +230,12 @@ def _made(
 
 
 def _info(
-    written: Written, made: _Made, backends: Sequence[Backend], built: Built, seconds: Mapping[str, float]
+    written: Written,
+    made: _Made,
+    backends: Sequence[Backend],
+    built: Built,
+    widened: tuple[Widened, ...],
+    seconds: Mapping[str, float],
 ) -> ExportInfo:
     tabled = _tuned_shapes(backends, built)
     fused = [d.accepted for d in built.decisions if d.kind in FUSIONS]
@@ -202,7 +258,7 @@ def _info(
         narrowed=made.narrowed,
         quantised=made.quantised,
         cached=made.cached,
-        widened=widened_weights(made.exported, built),
+        widened=widened,
     )
 
 

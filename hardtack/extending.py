@@ -21,11 +21,10 @@ def extensions_of(
     options: Options,
     decompositions: Mapping[Any, Callable[..., Any]] | None = None,
     kernels: Mapping[Any, Kernel] | None = None,
-    gpus: bool = False,
 ) -> Extensions:
-    """What Options.plugins, Options.passes and the arguments `decompositions` and `kernels` bring together. gpus: for
-    GPUs alone. Raises InputSpecError for two functions of one op, two passes of one name and unknown names; PluginError
-    for a plug-in that does not load."""
+    """What Options.plugins, Options.passes and the arguments `decompositions` and `kernels` bring together. Raises
+    InputSpecError for two functions of one op, two passes of one name and unknown names; PluginError for a plug-in that
+    does not load."""
     plugins = load_plugins(options.plugins)
     for name in {p.name for p in plugins}:
         versions = [p.version for p in plugins if p.name == name]
@@ -39,7 +38,7 @@ def extensions_of(
     if kernels:
         by = "the argument kernels"
         found.append(Contribution(by, kernels=_kernels(kernels, by)))
-    return extensions(found, gpus)
+    return extensions(found)
 
 
 def _contribution(p: Plugin) -> Contribution:

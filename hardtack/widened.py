@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hardtack.codegen.build import Built
-from hardtack.codegen.ir.constants import ConstantData, ModuleTensor
+from hardtack.codegen.build import Built, Source
+from hardtack.codegen.ir.constants import ConstantData, ConstantStore, ModuleTensor
 from hardtack.codegen.ir.types import DType
 from hardtack.codegen.plan.prepack import sources_of
-from hardtack.exporter import Exported
 
 
 @dataclass(frozen=True)
@@ -24,19 +23,21 @@ class Widened:
     stored_nbytes: int
 
 
-def widened_weights(exported: Exported, built: Built) -> tuple[Widened, ...]:
+def widened_weights(
+    sources: Mapping[str, Source], store: ConstantStore, tensors: Mapping[str, ModuleTensor], built: Built
+) -> tuple[Widened, ...]:
     """The integers and floats of 8 bits, by name, from which larger constants of floating point were computed that a
-    target reads. What several entry points or targets hold counts once.
+    target reads. What several entry points or targets hold counts once. tensors: the module's, by name.
     """
     found: dict[str, dict[str, tuple[DType, int]]] = {}
     for (entry_name, _), compiled in built.compiled.items():
-        constants = {x.name: x for c in exported.entries[entry_name].graph.constants for x in (c, *c.parts())}
+        constants = {x.name: x for g in sources[entry_name].graphs for c in g.constants for x in (c, *c.parts())}
         for read in {*compiled.constants, *(x for p in compiled.prepacks.values() for x in sources_of(p))}:
-            stored = exported.store[constants[read].key]
+            stored = store[constants[read].key]
             for name in constants[read].tensors if stored.dtype.is_float else ():
-                if name in exported.tensors and _is_wider(stored, exported.tensors[name]):
+                if name in tensors and _is_wider(stored, tensors[name]):
                     found.setdefault(name, {})[constants[read].key] = stored.dtype, stored.array.nbytes
-    return tuple(_row(name, exported.tensors[name], tuple(held.values())) for name, held in sorted(found.items()))
+    return tuple(_row(name, tensors[name], tuple(held.values())) for name, held in sorted(found.items()))
 
 
 def _is_wider(stored: ConstantData, tensor: ModuleTensor) -> bool:

@@ -210,6 +210,8 @@ class Walk:
         if launch is not None:
             self._begin(node, launch.code.function)
             given, sizes = (self.operand(a) for a in node.args)
+            if has_complex(given):
+                raise Refusal("a Triton kernel is passed complex numbers: pass torch.view_as_real(x)")
             return convert_launch(self.builder, launch, node, given, sizes)
         convert = None if op_name(node.target) in _WRAPPERS else CONVERTERS.get(name) or COMPLEX.get(name)
         if convert is None:
@@ -432,7 +434,11 @@ _WRAPPERS = {"with_effects": 1, "auto_functionalized": 0, "auto_functionalized_v
 
 
 def user_op(node: Node) -> str:
-    """The name of the op that the user's program calls: of a wrapper, that of the op inside."""
+    """The name of the op that the user's program calls: of a wrapper, that of the op inside; of a launch, the Triton
+    kernel's."""
+    launch = launch_of(node.target)
+    if launch is not None:
+        return launch.code.function
     name = op_name(original(node.target))
     at = _WRAPPERS.get(name)
     return name if at is None or at >= len(node.args) else op_name(node.args[at])

@@ -78,7 +78,9 @@ def with_calls(ep: ExportedProgram, extensions: Extensions) -> ExportedProgram:
     users' functions, or of the twins of ops with kernels: those that write to their arguments become functional,
     composite ones are taken apart."""
     given = {**extensions.of("decomposition"), **extensions.of("kernel")}
-    users = {**{op: g for op, g in given.items() if _is_early(op)}, **(_of_triton(ep) if extensions.gpus else {})}
+    launching = _of_triton(ep)
+    extensions.launching.update(map(str, launching))
+    users = {**{op: g for op, g in given.items() if _is_early(op)}, **(launching if extensions.gpus else {})}
     if not users or not any(True for _ in _calls(ep.graph_module, users)):
         return ep
     made = ep._update(copied(ep), ep.graph_signature)

@@ -77,10 +77,13 @@ def call_kernel(kernel: Any, given: Mapping[str, Any], grids: Sequence[Sequence[
     assert is_jitted(function)
     values = _values(function, {**given, **({} if config is None else config.kwargs)}, where)
     text, functions = module_text(function)
-    written = written_tensors(function, functions, values, where)
     call = _Call(function, where)
     for p in function.params:
-        call.take(p, values[p.name], p.name in written)
+        call.keep_constant(p, values[p.name])
+    written = written_tensors(function, functions, values, where)
+    for p in function.params:
+        if p.name not in call.constexprs:
+            call.take(p, values[p.name], p.name in written)
     call.check_overlaps()
     call.sizes += [_size(x, f"its grid has a {type(x).__name__}", function, where) for x in grids[0]]
     code = TritonCode(
@@ -88,7 +91,7 @@ def call_kernel(kernel: Any, given: Mapping[str, Any], grids: Sequence[Sequence[
         text,
         portable(file_of(function)),
         tuple(call.parameters),
-        tuple(call.constexprs),
+        tuple(call.constexprs.items()),
         *_shape(config),
         options=_options(config),
         configs=len(configs or (1,)),
@@ -108,19 +111,20 @@ class _Call:
         self.function, self.where = function, where
         self.parameters: list[TritonParameter] = []
         self.arguments: list[Argument] = []
-        self.constexprs: list[tuple[str, Constexpr]] = []
+        self.constexprs: dict[str, Constexpr] = {}
         self.memory: list[Tensor] = []
         self.originals: list[Tensor] = []
         self.orders: list[tuple[int, ...]] = []
         self.written: set[int] = set()
         self.sizes: list[Any] = []
 
-    def take(self, p: Any, value: Any, written: bool) -> None:
-        """A parameter of the function, with its value."""
-        value = getattr(value, "value", value) if type(value).__name__ == "constexpr" else value
+    def keep_constant(self, p: Any, value: Any) -> None:
+        """A parameter that is a constexpr: as it says, or by what it is passed."""
         if p.is_constexpr or value is None or isinstance(value, bool):
-            self.constexprs.append((p.name, self._constexpr(p.name, value)))
-            return
+            self.constexprs[p.name] = self._constexpr(p.name, value)
+
+    def take(self, p: Any, value: Any, written: bool) -> None:
+        """Any other one."""
         self.arguments.append(self._argument(p.name, value, written))
         self.parameters.append(
             TritonParameter(
@@ -172,9 +176,9 @@ class _Call:
         found = dense_order(value)
         if found is not None:
             return found
+        strides = ", ".join(map(str, value.stride()))
         raise self.refusal(
-            f"its argument {name} has the strides {tuple(map(str, value.stride()))} of a part of a tensor, or of a "
-            "broadcast one",
+            f"its argument {name} has the strides ({strides}) of a part of a tensor, or of a broadcast one",
             "pass x.contiguous(), with that one's strides",
         )
 
@@ -217,7 +221,8 @@ def _values(function: Any, given: Mapping[str, Any], where: SourceLine | None) -
     found: dict[str, Any] = {}
     for p in function.params:
         if p.name in given:
-            found[p.name] = given[p.name]
+            value = given[p.name]
+            found[p.name] = value.value if type(value).__name__ == "constexpr" else value
         elif p.has_default:
             found[p.name] = p.default
         else:

@@ -68,7 +68,7 @@ def _intermediate(kernel: Any, types: Mapping[str, str], constants: Mapping[str,
     compiler, ir = sys.modules["triton.compiler.compiler"], sys.modules["triton._C.libtriton"].ir
     target = sys.modules["triton.backends.compiler"].GPUTarget("cuda", 90, 32)
     backend, context = compiler.make_backend(target), ir.context()
-    options = backend.parse_options({})
+    options = backend.parse_options({"enable_fp_fusion": False})
     ir.load_dialects(context)
     backend.load_dialects(context)
     source = compiler.ASTSource(kernel, dict(types), dict(constants), {})

@@ -1,6 +1,7 @@
 """Exports the models of user_models.py for sm_90, in a process where Triton compiles.
 
-python -m tests.triton.user_exports FOLDER leaves a bundle for each case, and their kernels as Driven takes them.
+python -m tests.triton.user_exports FOLDER [CASE ...] leaves a bundle for each case, and their kernels as Driven takes
+them.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from hardtack.codegen.backends.triton import triton_backend
 from tests.triton.user_models import CASES
 
 
-def export_all(folder: Path) -> None:
+def export_all(folder: Path, names: list[str]) -> None:
+    """Those cases, or all of them."""
     found: dict[str, dict[str, Any]] = {}
     compile_kernels = triton_backend.compile_kernels
 
     with pytest.MonkeyPatch.context() as patch:
-        for name, case in CASES.items():
+        for name in names or CASES:
+            case = CASES[name]
             kernels: dict[str, Any] = found.setdefault(name, {})
 
             def compiled(given: Any, *args: Any, into: dict[str, Any] = kernels, **named: Any) -> Any:
@@ -36,10 +39,11 @@ def export_all(folder: Path) -> None:
                 case.inputs[0],
                 path=folder / f"{name}.pkg",
                 dynamic_shapes=case.dynamic,
-                targets=("cuda:sm_90",),
+                targets=case.targets,
+                **case.given,
             )
     (folder / "kernels.pickle").write_bytes(pickle.dumps(found))
 
 
 if __name__ == "__main__":
-    export_all(Path(sys.argv[1]))
+    export_all(Path(sys.argv[1]), sys.argv[2:])

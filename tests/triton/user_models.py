@@ -4,8 +4,8 @@ where Triton compiles, and for tests that run them where it interprets.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -14,6 +14,8 @@ import triton.language as tl
 from torch import Tensor, nn
 from torch.export import Dim
 from torch.library import triton_op, wrap_triton
+
+from hardtack import CppKernel
 
 ROWS = {0: Dim("rows", min=0, max=4096)}
 LIMIT = tl.constexpr(0.5)
@@ -259,13 +261,53 @@ class Picks(nn.Module):
         return out, (2 * out.float()).clamp(max=0.5) if index.sum() > 0 else out.float()
 
 
+CLIP = r"""
+#include <hardtack/kernel.h>
+
+int32_t clipped_sum(const ht_kernel_call* call) {
+  const float* x = static_cast<const float*>(call->arguments[0].value.tensor->data);
+  const float* y = static_cast<const float*>(call->arguments[1].value.tensor->data);
+  float* to = static_cast<float*>(call->results[0].data);
+  for (int64_t i = 0; i < ht_numel(&call->results[0]); ++i) to[i] = x[i] + y[i] < 0.5f ? x[i] + y[i] : 0.5f;
+  return 0;
+}
+"""
+
+
+class Mixed(nn.Module):
+    """Weights and a state on both kinds of devices; an op with a C++ kernel on CPUs, and one with a decomposition."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = nn.Linear(10, 10)
+        self.register_buffer("total", torch.zeros(10))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = add(self.layer(x), x)
+        accumulate(self.total, y.sum(0))
+        return y * 2, self.total + 1
+
+    def wanted(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = (self.layer(x) + x).clamp(max=0.5)
+        self.total += y.sum(0)
+        return y * 2, self.total + 1
+
+
+def accumulated(total: Tensor, x: Tensor) -> None:
+    total.add_(x)
+
+
 @dataclass(frozen=True)
 class Case:
-    """A model, its inputs (the first are the example), and its dynamic sizes."""
+    """A model, its inputs (the first are the example), and its dynamic sizes. given: what else its export is given, by
+    name; targets: for which."""
 
     module: Callable[[], Any]
     inputs: tuple[tuple[Tensor, ...], ...]
     dynamic: Any = None
+    given: Mapping[str, Any] = field(default_factory=dict)
+    targets: tuple[str, ...] = ("cuda:sm_90",)
 
 
 def _normal(*shape: int) -> Tensor:
@@ -280,6 +322,25 @@ CASES = {
     "tuned": Case(Tuned, tuple((_normal(n, 48).half(),) for n in (3, 8)), (ROWS,)),
     "products": Case(Products, tuple((_normal(n, 20),) for n in (17, 1, 32)), (ROWS,)),
     "picks": Case(Picks, tuple((torch.arange(20).int(), torch.arange(n) % 7) for n in (20, 5)), (None, ROWS)),
+}
+
+
+BOTH = ("cuda:sm_90", "cpu:native")
+CASES |= {
+    "mixed": Case(
+        Mixed,
+        tuple((_normal(n, 10),) for n in (6, 1, 16)),
+        (ROWS,),
+        {"kernels": {add: CppKernel("clipped_sum", CLIP)}, "decompositions": {accumulate: accumulated}},
+        BOTH,
+    ),
+    "cpu": Case(
+        Mixed,
+        tuple((_normal(n, 10),) for n in (6, 1, 16)),
+        (ROWS,),
+        {"decompositions": {add: lambda x, y: (x + y).clamp(max=0.5), accumulate: accumulated}},
+        ("cpu:native",),
+    ),
 }
 
 
