@@ -290,7 +290,7 @@ def stage_texts(
     """
     chosen = options or Options()
     backend = stage_backend(target, stage, read_tables(chosen.tuning))
-    sources = _sources_alone(module, args, kwargs, dynamic_shapes, chosen)
+    sources = _sources_alone(module, args, kwargs, dynamic_shapes, chosen, target)
     if stage == "graph":
         return {name: to_text_graph(s.graph) for name, s in sources.items()}
     with generation():
@@ -314,17 +314,20 @@ def tuning_keys(
     chosen = options or Options()
     (backend,) = backends_for([target])
     found: dict[str, None] = {}
-    for s in _sources_alone(module, args, kwargs, dynamic_shapes, chosen).values():
+    for s in _sources_alone(module, args, kwargs, dynamic_shapes, chosen, target).values():
         with generation():
             decisions = compile_entry(s.graph, s.hints, backend).decisions
         found |= dict.fromkeys(d.subject for d in decisions if d.kind == KIND)
     return list(found)
 
 
-def _sources_alone(module: Any, args: Any, kwargs: Any, dynamic_shapes: Any, chosen: Options) -> dict[str, Source]:
-    """What the compiler takes of a model that is exported so, without a report of what the options cost."""
+def _sources_alone(
+    module: Any, args: Any, kwargs: Any, dynamic_shapes: Any, chosen: Options, target: str
+) -> dict[str, Source]:
+    """What the compiler takes of a model that is exported so for a target, without a report of what options cost."""
     model = quantise(module, chosen, args, kwargs, dynamic_shapes).model
-    exported = graphs_of(model, chosen, args, kwargs, dynamic_shapes, chosen.strict)
+    brought = extensions_of(chosen) if target.startswith("cpu") else extensions_of(chosen).for_gpus()
+    exported = graphs_of(model, chosen, args, kwargs, dynamic_shapes, chosen.strict, brought)
     exported, _ = narrow_products(exported, chosen.compute, chosen.keep_f32)
     exported, _ = cache_states(exported, chosen)
     return sources_of(exported, model, args, kwargs)

@@ -129,6 +129,8 @@ def compare(
     with open_bundle(model.path) as bundle:
         chosen = choice_of(bundle.manifest.numerics, calibration)
     brought = extensions_of(replace(chosen, passes=passes, plugins=plugins), decompositions, kernels)
+    if not model.target.startswith("cpu"):
+        brought = brought.for_gpus()
     compute, rounded = chosen.compute, [str(x) for x in (chosen.activation_scheme, chosen.cache) if x is not None]
     module = quantise(module, chosen, args, kwargs, dynamic_shapes).model
     exported = graphs_of(module, chosen, args, kwargs, dynamic_shapes, extensions=brought)

@@ -66,6 +66,10 @@ def test_bundles_are_sound(name: str, exports: tuple[Path, dict[str, Any]]) -> N
     verify_bundle(exports[0] / f"{name}.pkg")
 
 
+def test_a_stage_of_a_gpu_target_has_the_kernel(exports: tuple[Path, dict[str, Any]]) -> None:
+    assert "code=add_kernel of" in (exports[0] / "lower.txt").read_text()
+
+
 @pytest.fixture(scope="module")
 def problems() -> dict[str, list[str]]:
     """What the exports of user_problems.py say: the error's class, and its words."""

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import hardtack
+from hardtack.api import stage_texts
 from hardtack.codegen.backends.triton import triton_backend
 from tests.triton.user_models import CASES
 
@@ -42,6 +43,9 @@ def export_all(folder: Path, names: list[str]) -> None:
                 targets=case.targets,
                 **case.given,
             )
+            if name == "adds":
+                text = stage_texts("lower", case.module().eval(), case.inputs[0], target="cuda:sm_90")["forward"]
+                (folder / "lower.txt").write_text(text)
     (folder / "kernels.pickle").write_bytes(pickle.dumps(found))
 
 
