@@ -286,6 +286,7 @@ def _entry(name: str, source: Source, plan: Plan) -> EntryContent:
         else TensorContent(v.name, v.dtype, v.shape, v.strides)
         for v in at_inputs
     )
+    inputs = tuple(replace(t, written=i.final is not None) for t, i in zip(inputs, g.inputs, strict=True))
     outputs = tuple(
         _complex_tensor(out_name, t.dtype, t.shape)
         if i in source.complex.outputs

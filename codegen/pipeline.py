@@ -230,11 +230,14 @@ def run_nest_passes(
 
 
 def _one_name(lowered: Lowered) -> Lowered:
-    """Values that share a memory as one buffer, that of the last."""
-    states = {s.name for s in lowered.graph.states}
+    """Values that share a memory as one buffer: that of the input, of all others that of the last."""
+    states, inputs = ({x.name for x in part} for part in (lowered.graph.states, lowered.graph.inputs))
     names = last_names(lowered.in_place)
     in_place = {last: first for first, last in names.items() if first in states}
-    return replace(lowered, nests=one_name(lowered.nests, names), in_place=in_place)
+    ends = {last: first for first, last in names.items() if first in inputs}  # each input is one value of the plan
+    names = {x: ends.get(last, last) for x, last in names.items() if x not in inputs} | ends
+    finals = {x: ends.get(buffer, buffer) for x, buffer in lowered.finals.items()}
+    return replace(lowered, nests=one_name(lowered.nests, names), in_place=in_place, finals=finals)
 
 
 def fused_groups(
@@ -319,7 +322,7 @@ def _renamed(buffer: Buffer, control: ControlNest, branch: int) -> Buffer:
 
 
 def _kept(lowered: Lowered) -> frozenset[str]:
-    """Buffers that are read after the last kernel, or through a state's memory."""
+    """Buffers that are read after the last kernel, or through the memory of a state or an input."""
     shared = (*lowered.in_place, *lowered.in_place.values())
     return frozenset((*lowered.outputs, *lowered.finals.values(), *shared))
 

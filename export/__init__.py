@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -43,7 +43,7 @@ from hardtack.exporter.precision import (
     narrow,
     with_codes,
 )
-from hardtack.exporter.program import EntryGraph, changed_buffers, to_entry
+from hardtack.exporter.program import EntryGraph, changed_buffers, to_entry, written_inputs
 from hardtack.exporter.rewrite.rules import RULES, Rule
 from hardtack.exporter.tensors import constants_apart, module_tensors, state_names
 
@@ -70,12 +70,14 @@ def to_graphs(
     strict: bool = False,
     rules: Sequence[Rule] = RULES,
     extensions: Extensions | None = None,
+    written: Collection[str] = (),
 ) -> Exported:
     """Convert a module (entry point "forward"), an ExportedProgram, or a dict of them by entry name.
 
     args, kwargs: example inputs; dynamic_shapes: as for torch.export.export. For a dict of modules they are dicts by
     entry name, too; ready ExportedPrograms need none. Buffers that any entry point changes are states of all that
     use them. rules: what simplifies the graphs. extensions: what the user brings, which notes what it had a part in.
+    written: the inputs that forward may write to, in the caller's memory.
     Raises ExportError and its subclasses, and InternalError for what is a bug of Hardtack.
     """
     brought = Extensions() if extensions is None else extensions
@@ -93,10 +95,11 @@ def to_graphs(
                 )
         else:
             captured["forward"] = _capture(module, args, kwargs, dynamic_shapes, strict, brought)  # type: ignore[arg-type]
+        _check_written(written, [c.ep for c in captured.values()])
         store = ConstantStore()
         changed = frozenset[str]().union(*(changed_buffers(c.ep) for c in captured.values()))
         states = state_names({name: c.ep for name, c in captured.items()}, changed)
-        entries = {name: to_entry(name, c, store, states, rules, brought) for name, c in captured.items()}
+        entries = {name: to_entry(name, c, store, states, rules, brought, written) for name, c in captured.items()}
         graphs = constants_apart(e.graph for e in entries.values())
         entries = {name: replace(e, graph=g) for (name, e), g in zip(entries.items(), graphs, strict=True)}
         return Exported(entries, _used(entries, store), module_tensors(c.ep for c in captured.values()))
@@ -180,6 +183,18 @@ def _check_entries(module: Mapping[str, Any], **given: Any) -> None:
         if value and not isinstance(value, Mapping):
             raise InputSpecError(
                 f"{what} is a {type(value).__name__}, but there are entry points", fix=f"pass {what} as a dict by entry"
+            )
+
+
+def _check_written(written: Collection[str], programs: Sequence[ExportedProgram]) -> None:
+    """InputSpecError for an input that is declared as written, and that no entry point writes to."""
+    found = {name for ep in programs for name in written_inputs(ep)}
+    for name in written:
+        if name not in found:
+            there = f"; it writes to {', '.join(sorted(found))}" if found else "; it writes to none of its inputs"
+            raise InputSpecError(
+                f"written_inputs has {name!r}, but the module does not write to such an input{there}",
+                fix="name the inputs that forward changes in place, and no others",
             )
 
 

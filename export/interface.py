@@ -41,6 +41,8 @@ class Interface:
     env: dict[Node, Any] = field(default_factory=dict)
     complex_inputs: set[str] = field(default_factory=set)  # value names, whose values have pairs
     complex_states: set[str] = field(default_factory=set)
+    named: dict[str, str] = field(default_factory=dict)  # tensor inputs: placeholder -> value name
+    finals: dict[str, str] = field(default_factory=dict)  # written inputs: value name -> the value behind the run
 
 
 def read_inputs(
@@ -184,6 +186,7 @@ def _user_input(out: Interface, spec: InputSpec, nodes: Mapping[str, Node], b: B
         raise InputSpecError(f"input {spec.arg.name}: {refusal}") from refusal
     made = b.declare(spec.arg.name, type_)
     out.inputs.append(Input(made.name, strides))
+    out.named[spec.arg.name] = made.name
     out.env[node] = _complex(b, made) if pairs else made
     if pairs:
         out.complex_inputs.add(made.name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -66,11 +66,12 @@ def to_entry(
     state_names: Mapping[str, str],
     rules: Sequence[Rule],
     extensions: Extensions,
+    written: Collection[str] = (),
 ) -> EntryGraph:
     """Convert a program. Constants go to `store`; the buffers in state_names become states of these names; rules
-    simplify it, before the users' passes."""
+    simplify it, before the users' passes. written: the inputs that it may write to. Raises MutationError for others."""
     ep, declared = captured.ep, captured.declared
-    _refuse_input_mutation(ep)
+    _refuse_undeclared_writes(ep, written)
     _refuse_specialised(ep, declared)
     while True:
         found = _convert(name, captured, declared, store, state_names, extensions)
@@ -113,7 +114,7 @@ def _convert(
     bindings = (*face.syms, *(SymBinding(s, None, None) for s in b.reads))
     graph = Graph(
         name=name,
-        inputs=tuple(face.inputs),
+        inputs=tuple(replace(i, final=face.finals.get(i.name)) for i in face.inputs),
         outputs=tuple(v.name for v in values),
         output_names=tuple(_unique(leaf_names(out_tree, "output"))),
         constants=tuple(face.constants),
@@ -152,15 +153,28 @@ def _unique(names: list[str]) -> list[str]:
     return out
 
 
-def _refuse_input_mutation(ep: ExportedProgram) -> None:
-    for spec in ep.graph_signature.output_specs:
-        if spec.kind is OutputKind.USER_INPUT_MUTATION:
-            node = next((n for n in ep.graph.nodes if n.name == spec.arg.name), None)
-            raise MutationError(
-                f"the module writes to its input {spec.target}",
-                source_of(node) if node is not None else None,
-                "work on a clone of the input and return it, or make it a registered buffer",
-            )
+def written_inputs(ep: ExportedProgram) -> tuple[str, ...]:
+    """The inputs that a run of the program changes."""
+    specs = ep.graph_signature.output_specs
+    return tuple(str(s.target) for s in specs if s.kind is OutputKind.USER_INPUT_MUTATION)
+
+
+def _refuse_undeclared_writes(ep: ExportedProgram, declared: Collection[str]) -> None:
+    """MutationError where the program writes to inputs that are not declared as written: it changes callers' memory."""
+    found = [s for s in ep.graph_signature.output_specs if s.kind is OutputKind.USER_INPUT_MUTATION]
+    hidden = [s for s in found if s.target not in declared]
+    if not hidden:
+        return
+    node = next((n for n in ep.graph.nodes if n.name == hidden[0].arg.name), None)
+    names = tuple(str(s.target) for s in hidden)
+    all_names = tuple(dict.fromkeys((*declared, *names)))
+    raise MutationError(
+        f"the module writes to its input{'s' if len(names) > 1 else ''} {', '.join(names)}",
+        source_of(node) if node is not None else None,
+        f"declare it, with Options(written_inputs={all_names}) or "
+        f"{' '.join(f'--written-input {n}' for n in all_names)}, and runs write to the caller's memory; or work on a "
+        "clone of the input and return it, or make it a registered buffer",
+    )
 
 
 def _refuse_specialised(ep: ExportedProgram, declared: Declared) -> None:
@@ -201,7 +215,8 @@ def _fixed_size(size: Any) -> int | None:
 def _outputs(
     ep: ExportedProgram, walk: Walk, face: Interface
 ) -> tuple[list[Value], Tree, dict[str, str], frozenset[int]]:
-    """The output values, the output tree, the value that each changed buffer takes, and which outputs are complex."""
+    """The output values, the output tree, the value that each changed buffer takes, and which outputs are complex.
+    Fills face.finals."""
     output = next(n for n in ep.graph.nodes if n.op == "output")
     values: list[Value] = []
     leaves: list[Tree] = []
@@ -216,13 +231,17 @@ def _outputs(
                 )
             walk.builder.label = f"{spec.arg.name}_parts"
             value = pairs_of(walk.builder, value)
-            if spec.kind not in CHANGES:
+            if spec.kind is OutputKind.USER_OUTPUT:
                 pairs.add(len(values))
-        if spec.kind in CHANGES:
+        if spec.kind in CHANGES or spec.kind is OutputKind.USER_INPUT_MUTATION:
             target = plain_name(str(spec.target))
-            # the state's own form of sizes that a guard makes equal
-            shape = walk.builder.types[face.states[target][0]].shape
-            finals[target] = walk.builder.expand(value, shape).name
+            name = face.states[target][0] if spec.kind in CHANGES else face.named[str(spec.target)]
+            # its own form of sizes that a guard makes equal
+            final = walk.builder.expand(value, walk.builder.types[name].shape).name
+            if spec.kind in CHANGES:
+                finals[target] = final
+            else:
+                face.finals[name] = final
         elif isinstance(spec.arg, ConstantArgument) or not (
             isinstance(value, Value) or isinstance(spec.arg, SymIntArgument)
         ):

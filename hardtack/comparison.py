@@ -16,9 +16,10 @@ from hardtack.exporter import EntryGraph, Exported
 from hardtack.exporter.constants import parts_of
 from hardtack.exporter.dtypes import from_torch, part_dtype
 from hardtack.exporter.reference import run as run_reference
+from hardtack.exporter.sizes.strides import contract_order, laid_out
 from hardtack.extending import extensions_of
 from hardtack.kernels import Kernel
-from hardtack.narrowing import choice_of, eager_outputs, example, input_tensors, narrow_products
+from hardtack.narrowing import choice_of, eager_run, example, input_tensors, narrow_products
 from hardtack.plugins import GraphPass, Plugin
 from hardtack.quantisation import graphs_of, quantise
 from hardtack.runtime import RNG_STATE, Model, Step
@@ -118,8 +119,9 @@ def compare(
 ) -> Comparison:
     """Runs both on the example inputs. With `steps`, the graph is captured again and each value that the bundle's plan
     writes is compared with the graph's value of the same name, in the order of the run; products take as many bits
-    there as in the bundle. Outputs are compared with eager as it is; where the bundle has weights of few bits
-    (Options.weights), with eager whose weights and activations have been made so; caches keep their type there.
+    there as in the bundle. Outputs, and inputs that the bundle writes to, are compared with eager as it is; where the
+    bundle has weights of few bits (Options.weights), with eager whose weights and activations have been made so; caches
+    keep their type there.
     calibration, decompositions, kernels, passes, plugins: what the bundle was exported with.
 
     Raises InputError where the bundle has another contract than the model, was made with data and there are none, or
@@ -128,6 +130,8 @@ def compare(
     name = entry or _only(model)
     with open_bundle(model.path) as bundle:
         chosen = choice_of(bundle.manifest.numerics, calibration)
+        written = {t.name: None for e in bundle.manifest.entries for t in e.inputs if t.written}
+    chosen = replace(chosen, written_inputs=tuple(written))
     brought = extensions_of(replace(chosen, passes=passes, plugins=plugins), decompositions, kernels)
     if not model.target.startswith("cpu"):
         brought = brought.for_gpus()
@@ -151,16 +155,20 @@ def compare(
     if steps:
         session.observe(seen.append)
     # clones: eager may change its inputs in place
-    results = session.run_tensors({k: v.clone() for k, v in inputs.items()})
+    own = {k: laid_out(v, contract_order(v)) for k, v in inputs.items()}
+    results = session.run_tensors(own)
     session.observe(None)
     # before eager runs: it changes the module's buffers, whose memory the graph's constants share
     found = _steps(exported, graph, inputs, seen, tolerance, compute, rounded) if steps else ()
     with torch.no_grad():
-        eager = eager_outputs(one, given, named)
+        eager, left = eager_run(one, given, named)
     ours = list(results.items())
     if len(eager) != len(ours):
         raise InputError(f"the bundle gives {len(ours)} tensors, the model {len(eager)}: they are of different models")
-    pairs = zip(ours, eager, strict=True)
+    behind = input_tensors(graph, *left)
+    changed = [i.name for i in graph.graph.inputs if i.final is not None]
+    ours += [(f"{name} behind the run", own[name]) for name in changed]
+    pairs = zip(ours, [*eager, *(behind[name] for name in changed)], strict=True)
     outputs = tuple(
         difference(n, torch.as_tensor(x), y, tolerance, compute=compute, rounded=rounded) for (n, x), y in pairs
     )
@@ -194,8 +202,8 @@ def _steps(
     """Values that both the graph and the plan have; what only the plan has has no counterpart. Of steps that write one
     value, part by part as a cache of all layers, the last one leaves it."""
     wanted = run_reference(entry.graph, exported.store, inputs)
-    # what a step writes to a state is the state's new value
-    finals = {s.name: s.final for s in entry.graph.states if s.final is not None}
+    # what a step writes to a state or an input is its new value
+    finals = entry.graph.finals()
     last = {name: k for k, step in enumerate(seen) for name in step["values"]}
     out: list[Difference] = []
     for k, step in enumerate(seen):

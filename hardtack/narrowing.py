@@ -112,10 +112,17 @@ def example(module: Any, args: Any, kwargs: Any, name: str) -> tuple[Any, tuple[
 
 def eager_outputs(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
     """The tensors that the model itself gives, in flattened order. It may change copies of its inputs in place."""
+    return eager_run(module, args, kwargs)[0]
+
+
+def eager_run(
+    module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[list[torch.Tensor], tuple[tuple[Any, ...], dict[str, Any]]]:
+    """The same, and the copies of args and kwargs that the model has left behind."""
     call = module.module() if isinstance(module, ExportedProgram) else module
-    copied_args, copied_kwargs = pytree.tree_map_only(torch.Tensor, torch.clone, (args, dict(kwargs)))
-    leaves: Sequence[Any] = pytree.tree_leaves(call(*copied_args, **copied_kwargs))
-    return [x for x in leaves if isinstance(x, torch.Tensor)]
+    copies = pytree.tree_map_only(torch.Tensor, torch.clone, (args, dict(kwargs)))
+    leaves: Sequence[Any] = pytree.tree_leaves(call(*copies[0], **copies[1]))
+    return [x for x in leaves if isinstance(x, torch.Tensor)], copies
 
 
 def input_tensors(entry: EntryGraph, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, torch.Tensor]:

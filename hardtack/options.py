@@ -64,6 +64,9 @@ class Options:
     memory_budget: how many bytes the arena of an entry point, the memory of its intermediate values, may take at the
     largest declared sizes; kernels are put in another order where that keeps it. An export that cannot says which
     values are in the way. None: no limit.
+    written_inputs: the inputs that forward may write to in place, by the names that torch.export gives them (`hardtack
+    inspect` lists these). A run leaves in the caller's memory what eager leaves there; without a declaration, a model
+    that writes to an input is refused (docs/contract.md).
     passes: the user's own passes over the Graph, behind those of plug-ins. plugins: what may bring functions for ops,
     and passes: Plugins, or names of those that installed packages offer; None: all of these (docs/extending.md).
     """
@@ -86,6 +89,7 @@ class Options:
     keep_cache: tuple[str, ...] = ()
     calibration: Any = None
     memory_budget: int | None = None
+    written_inputs: tuple[str, ...] = ()
     passes: tuple[GraphPass, ...] = ()
     plugins: tuple[Plugin | str, ...] | None = None
 
@@ -100,6 +104,11 @@ class Options:
         for name in ("keep_f32", "keep_weights", "keep_activations", "keep_cache"):
             if isinstance(getattr(self, name), str):
                 raise ValueError(f"Options.{name} is {getattr(self, name)!r}; it must be a tuple of patterns")
+        if isinstance(self.written_inputs, str):
+            raise ValueError(
+                f"Options.written_inputs is {self.written_inputs!r}; it must be a tuple of names: "
+                f"({self.written_inputs!r},)"
+            )
         if self.weights_method not in METHODS:
             raise ValueError(
                 f'Options.weights_method is {self.weights_method!r}; it must be "nearest", "hqq" or "gptq"'

@@ -166,7 +166,9 @@ def graphs_of(
     where the model reads a weight that is quantised in another way than torchao knows."""
     brought = extensions_of(options) if extensions is None else extensions
     try:
-        return to_graphs(made, args, kwargs, dynamic_shapes, strict=strict, extensions=brought)
+        return to_graphs(
+            made, args, kwargs, dynamic_shapes, strict=strict, extensions=brought, written=options.written_inputs
+        )
     except CaptureError as error:
         found = _UNKNOWN_OP.search(str(error))
         kinds = schemes_of(options)

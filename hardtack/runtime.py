@@ -49,12 +49,14 @@ class Size(str):
 
 @dataclass(frozen=True)
 class Tensor:
-    """An input or output of an entry point: shape and strides (in elements) are ints, or Sizes."""
+    """An input or output of an entry point: shape and strides (in elements) are ints, or Sizes. written: of an input,
+    that a run writes to the caller's memory."""
 
     name: str
     dtype: str
     shape: tuple[int | Size, ...]
     strides: tuple[int | Size, ...]
+    written: bool = False
 
     def __str__(self) -> str:
         return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
@@ -377,7 +379,7 @@ def _dims(dims: Sequence[tuple[str, int, int | None]]) -> tuple[int | Size, ...]
 
 
 def _tensor(t: Mapping[str, Any]) -> Tensor:
-    return Tensor(t["name"], t["dtype"], _dims(t["shape"]), _dims(t["strides"]))
+    return Tensor(t["name"], t["dtype"], _dims(t["shape"]), _dims(t["strides"]), t["written"])
 
 
 def _state(s: Mapping[str, Any]) -> Tensor:

@@ -4,10 +4,11 @@
     Op       ::= Op(kind, inputs, attrs, outputs, origin)      in execution order; each value is defined once
     Operand  ::= value name (str) | Lit(value, dtype) | Expr    Lit and Expr are scalars (rank 0); an Expr is an i64
     State    ::= State(name, type, init, final)                 final: the value the state takes after a run, or None
+    Input    ::= Input(name, type, strides, final)              likewise: the caller's memory takes it
 
-Values are tensors (dtype, shape); they have no strides, no address and are never written twice. Mutation is a State
-whose `final` names the op result that replaces it. Shapes are Exprs over `syms`; each symbol says which input dimension
-binds it.
+Values are tensors (dtype, shape); they have no strides, no address and are never written twice. Mutation is a State,
+or an Input, whose `final` names the value that replaces it. Shapes are Exprs over `syms`; each symbol says which input
+dimension binds it.
 
 Op kinds (shapes by example; `attrs` in brackets):
 
@@ -202,10 +203,13 @@ def _freeze(value: object) -> object:
 
 @dataclass(frozen=True)
 class Input:
-    """A tensor input. `strides`: in elements, one Expr a dim, what the caller must give (dims of size 1 excepted)."""
+    """A tensor input. `strides`: in elements, one Expr a dim, what the caller must give (dims of size 1 excepted).
+    `final`: the value that the caller's tensor has behind the run; None: it stays as it is.
+    """
 
     name: str
     strides: tuple[Expr, ...]
+    final: str | None = None
 
 
 @dataclass(frozen=True)
@@ -319,6 +323,11 @@ class Graph:
     syms: tuple[SymBinding, ...]
     guards: tuple[Guard, ...]
     types: Mapping[str, TensorType]
+
+    def finals(self) -> dict[str, str]:
+        """What a run changes, states and inputs -> the value that each has behind it."""
+        held: tuple[State | Input, ...] = (*self.states, *self.inputs)
+        return {x.name: x.final for x in held if x.final is not None}
 
     def type_of(self, operand: Operand) -> TensorType:
         """The type of a value, literal or Expr (an i64 scalar)."""

@@ -26,7 +26,8 @@ def to_text_graph(graph: Graph, origins: bool = True) -> str:
     lines = [f"graph {graph.name}"]
     lines += [f"sym   {_binding(b)}" for b in graph.syms]
     for i in graph.inputs:
-        lines.append(f"input {i.name}: {graph.types[i.name]} strides [{', '.join(map(to_text, i.strides))}]")
+        final = "" if i.final is None else f" -> {i.final}"
+        lines.append(f"input {i.name}: {graph.types[i.name]} strides [{', '.join(map(to_text, i.strides))}]{final}")
     for c in graph.constants:
         lines.append(f"const {c.name}: {graph.types[c.name]} {c.key[:8]}{_quantized_text(c)}")
     for s in graph.states:

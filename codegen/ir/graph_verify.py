@@ -52,13 +52,13 @@ def _verify(graph: Graph, outer_syms: frozenset[str], outer_guards: tuple[Guard,
             raise GraphError(f"{error}\n{_neighbours(graph, position)}") from error
         defined.update(op.outputs)
     _need(not unread, f"graph {graph.name} reads nowhere: {', '.join(unread)}")
-    for name in (*graph.outputs, *(s.final for s in graph.states if s.final is not None)):
+    for name in (*graph.outputs, *graph.finals().values()):
         _need(name in defined, f"graph {graph.name} returns {name}, which nothing defines")
-    for state in graph.states:
-        if state.final is not None:
-            a, b = graph.types[state.name], graph.types[state.final]
-            fits = a.dtype is b.dtype and len(a.shape) == len(b.shape) and all(map(same, a.shape, b.shape))
-            _need(fits, f"state {state.name} is {a}, its final value {b}")
+    for name, final in graph.finals().items():
+        a, b = graph.types[name], graph.types[final]
+        fits = a.dtype is b.dtype and len(a.shape) == len(b.shape) and all(map(same, a.shape, b.shape))
+        what = "input" if any(i.name == name for i in graph.inputs) else "state"
+        _need(fits, f"{what} {name} is {a}, its final value {b}")
     return graph
 
 

@@ -23,9 +23,9 @@ from hardtack.codegen.tune.choice import NO_TUNING, Tuning
 class Lowered:
     """Nests in execution order, and every buffer that they mention.
 
-    outputs: the buffer of each graph output. finals: state name -> the buffer that holds its next content, for the
-    states that a run changes. in_place: a buffer that takes the memory of another one -> that one; of a state that is
-    changed several times a chain (in_place.py).
+    outputs: the buffer of each graph output. finals: name of a state or an input -> the buffer that holds its next
+    content, for those that a run changes. in_place: a buffer that takes the memory of another one -> that one; of a
+    state that is changed several times a chain (in_place.py).
     """
 
     graph: Graph
@@ -71,17 +71,17 @@ def lower_graph(
             with noted("in the lowering of", op.origin):
                 rules[op.kind](low, op)
     outputs = _output_buffers(low)
-    finals = {s.name: _memory_of(low, s.final) for s in graph.states if s.final is not None and s.final != s.name}
+    finals = {x: _memory_of(low, final, orders[x]) for x, final in graph.finals().items() if final != x}
     return Lowered(graph, tuple(low.nests), low.buffers, low.prepacks, outputs, finals, in_place, tuple(low.decisions))
 
 
-def _memory_of(low: Lowering, value: str) -> str:
-    """A buffer that holds exactly the value, row-major: a view is copied."""
-    if value in low.buffers and value in low.producers:
+def _memory_of(low: Lowering, value: str, order: Order) -> str:
+    """A buffer that holds exactly the value, in that order: a view is copied."""
+    if value in low.buffers and value in low.producers and low.buffers[value].order == order:
         return value
     t = low.graph.types[value]
     name = low.fresh(f"{value}.out")
-    low.buffers[name] = Buffer(name, t.dtype, t.shape, row_major(len(t.shape)))
+    low.buffers[name] = Buffer(name, t.dtype, t.shape, order)
     origin = low.producers[value].origin if value in low.producers else None
     op = Op("copy", (value,), (), (name,), origin) if origin else Op("copy", (value,), (), (name,))
     pointwise.copy_value(low, value, name, op)

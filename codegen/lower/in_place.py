@@ -1,4 +1,4 @@
-"""Which writes take the memory of what they write to: a state, or what an earlier write has made.
+"""Which writes take the memory of what they write to: a state, an input that is written, or what an earlier write made.
 
 A write to a part of a value, such as a row of a cache, gives another value in the graph. Where nothing reads the old
 one any more, the new one is the old one's memory with the part changed. So a cache of all layers, written once a layer,
@@ -31,13 +31,13 @@ def written_in_place(
 ) -> tuple[dict[str, str], list[Decision]]:
     """value -> the one whose memory it takes; and why others of a state's chain take none."""
     readers = _readers(graph, producers)
-    states = {s.name: s for s in graph.states}
+    held = _held(graph)
     found: dict[str, str] = {}
     decisions: list[Decision] = []
     writes = [(k, op, *change) for k, op in enumerate(graph.ops) for change in changed(op).items()]
     for k, op, out, place in writes:
         source = op.inputs[place]
-        if not isinstance(source, str) or not (source in states or source in changed(producers.get(source))):
+        if not isinstance(source, str) or not (source in held or source in changed(producers.get(source))):
             continue
         other = _reads_it_still(op, place, readers.get(source, ()), k, source, producers)
         if other is not None:
@@ -46,15 +46,20 @@ def written_in_place(
             decisions.append(_copied(out, source, "the two lie in memory in another order"))
         else:
             found[out] = source
-    for name, state in states.items():
+    for name, final in held.items():
         end, first = name, None
         while (step := next((v for v, x in found.items() if x == end), None)) is not None:
             end, first = step, first or step
-        if first is not None and (end != state.final or end in graph.outputs):
-            why = "it is an output, too" if end == state.final else f"the state's next content is not {end}"
+        if first is not None and (end != final or end in graph.outputs):
+            why = "it is an output, too" if end == final else f"the next content of {name} is not {end}"
             decisions.append(_copied(first, name, why))
             del found[first]
     return found, decisions
+
+
+def _held(graph: Graph) -> dict[str, str | None]:
+    """What has a memory that outlives the run and may be written to -> its next content."""
+    return {**{s.name: s.final for s in graph.states}, **graph.finals()}
 
 
 def _copied(out: str, source: str, why: str) -> Decision:
@@ -69,8 +74,8 @@ def _readers(graph: Graph, producers: Mapping[str, Op]) -> dict[str, list[tuple[
         if not is_view(op):
             for name in uses(op):
                 found.setdefault(base_of(producers, name), []).append((k, f"{op.kind} {', '.join(op.outputs)}"))
-    finals = [s.final for s in graph.states if s.final is not None and s.final != s.name]
-    kept = [s.name for s in graph.states if s.final in (None, s.name)]
+    finals = [final for name, final in graph.finals().items() if final != name]
+    kept = [name for name, final in _held(graph).items() if final in (None, name)]
     for name in (*graph.outputs, *finals, *kept):
         found.setdefault(base_of(producers, name), []).append((len(graph.ops), AT_THE_END))
     return found

@@ -2,7 +2,8 @@
 
 Convolutions and pools run channels-last, so their results, and whatever is computed from them point by point, are kept
 in the order (N, *S, C). Attention writes (B, T, H, E), so that joining the heads again is a view. Everything else is
-row-major, and so is every output of the graph: that is the contract with the caller.
+row-major, and so is every output of the graph: that is the contract with the caller. What an input becomes is laid out
+as the input is.
 """
 
 from __future__ import annotations
@@ -35,11 +36,12 @@ def choose_orders(graph: Graph) -> dict[str, Order]:
         orders[name] = row_major(len(graph.types[name].shape))
     for i in graph.inputs:
         orders[i.name] = _order_of_strides(graph, i.name, i.strides)
-    fixed = set(graph.outputs) | {s.final for s in graph.states if s.final}
+    fixed = {final: orders[name] for name, final in graph.finals().items()}
+    fixed |= {out: row_major(len(graph.types[out].shape)) for out in graph.outputs}
     for op in graph.ops:
         for out in op.outputs:
             rank = len(graph.types[out].shape)
-            orders[out] = row_major(rank) if out in fixed else _order(graph, op, rank, orders)
+            orders[out] = fixed[out] if out in fixed else _order(graph, op, rank, orders)
     return orders
 
 

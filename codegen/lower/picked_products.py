@@ -113,7 +113,7 @@ def read_by_products_only(low: Lowering, take: Op) -> bool:
     """True for a take that nothing needs in memory: products read what it picks where it lies."""
     value = take.outputs[0]
     kept = {base_of(low.producers, x) for x in low.graph.outputs}
-    kept |= {base_of(low.producers, s.final) for s in low.graph.states if s.final is not None}
+    kept |= {base_of(low.producers, x) for x in low.graph.finals().values()}
     readers = [*low.readers_of(value)]
     return bool(readers) and value not in kept and all(
         base_of(low.producers, op.value(0)) != value and picked_matrices(low, op) is not None

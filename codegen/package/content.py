@@ -26,13 +26,14 @@ Tree = Mapping[str, object]
 @dataclass(frozen=True)
 class TensorContent:
     """An input or output; `strides` in elements. complex: elements are complex numbers of parts of this dtype, which
-    plans have as a last dimension of 2, and shape and strides have not."""
+    plans have as a last dimension of 2, and shape and strides have not. written: an input that runs write to."""
 
     name: str
     dtype: DType
     shape: tuple[Expr, ...]
     strides: tuple[Expr, ...]
     complex: bool = False
+    written: bool = False
 
 
 @dataclass(frozen=True)

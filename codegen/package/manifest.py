@@ -19,15 +19,17 @@ from hardtack.codegen.package.content import (
     plan_member,
 )
 
-FORMATS = (1, 2, 3, 4)
-"""Those that are read. A bundle has the lowest that holds its element types, users' kernels, reads of sizes and complex
-numbers."""
+FORMATS = (1, 2, 3, 4, 5)
+"""Those that are read. A bundle has the lowest that holds its element types, users' kernels, reads of sizes, complex
+numbers and inputs that are written."""
 USER_KERNELS_SINCE = 3
 """The first format that has users' kernels."""
 READS_SINCE = 4
 """The first format whose plans read sizes during a run."""
 COMPLEX_SINCE = 4
 """The first format that has complex numbers."""
+WRITTEN_SINCE = 5
+"""The first format whose entry points say which inputs they write to."""
 WEIGHTS = "weights.safetensors"
 Dim = int | str
 """A size or stride: a number, or an expression over the entry's symbols as text."""
@@ -36,13 +38,14 @@ Dim = int | str
 @dataclass(frozen=True)
 class TensorSpec:
     """An input or output of an entry point; `strides` in elements. complex: elements are complex numbers, and dtype is
-    that of their parts."""
+    that of their parts. written: of an input, that runs write to the caller's memory."""
 
     name: str
     dtype: DType
     shape: tuple[Dim, ...]
     strides: tuple[Dim, ...]
     complex: bool = False
+    written: bool = False
 
     @property
     def type_name(self) -> str:
@@ -54,7 +57,7 @@ class TensorSpec:
         if not self.complex:
             return self
         strides = tuple(2 * s if isinstance(s, int) else f"2*({s})" for s in self.strides)
-        return TensorSpec(self.name, self.dtype, (*self.shape, 2), (*strides, 1))
+        return TensorSpec(self.name, self.dtype, (*self.shape, 2), (*strides, 1), written=self.written)
 
 
 def _type_name(dtype: DType, is_complex: bool) -> str:
@@ -241,9 +244,11 @@ def from_content(
 
 def _format(content: BundleContent) -> int:
     """The lowest format that has every element type of `content`: each that a session meets is that of a plan's value.
-    A tensor of the module that nothing reads any more has its own. Users' kernels, reads of sizes and complex numbers
-    have one, too.
+    A tensor of the module that nothing reads any more has its own. Users' kernels, reads of sizes, complex numbers and
+    inputs that are written have one, too.
     """
+    if any(t.written for e in content.entries for t in e.inputs):
+        return WRITTEN_SINCE
     if any(s.input is None for plan in content.plans.values() for s in plan.syms):
         return READS_SINCE
     if any(t.complex for e in content.entries for t in (*e.inputs, *e.outputs)) or any(
@@ -271,7 +276,7 @@ def _entry_spec(entry: EntryContent, targets: Sequence[str]) -> EntrySpec:
 
 
 def _tensor_spec(t: TensorContent) -> TensorSpec:
-    return TensorSpec(t.name, t.dtype, tuple(map(_dim, t.shape)), tuple(map(_dim, t.strides)), t.complex)
+    return TensorSpec(t.name, t.dtype, tuple(map(_dim, t.shape)), tuple(map(_dim, t.strides)), t.complex, t.written)
 
 
 def _dim(e: Expr) -> Dim:
@@ -306,7 +311,7 @@ def document(m: Manifest) -> dict[str, object]:
         "targets": [
             {"name": t.name, "device": t.device, "requires": list(t.requires), "library": t.library} for t in m.targets
         ],
-        "entries": [_entry_document(e) for e in m.entries],
+        "entries": [_entry_document(e, m.format) for e in m.entries],
         "states": [{"name": s.name, "dtype": s.type_name, "shape": list(s.shape), "init": s.init} for s in m.states],
         "constants": [
             {
@@ -352,16 +357,19 @@ def _view_document(v: View) -> dict[str, object]:
     return {"offset": v.offset, "shape": list(v.shape), "strides": list(v.strides)}
 
 
-def _entry_document(e: EntrySpec) -> dict[str, object]:
+def _entry_document(e: EntrySpec, version: int) -> dict[str, object]:
     def tensors(specs: Sequence[TensorSpec]) -> list[dict[str, object]]:
         return [
             {"name": t.name, "dtype": t.type_name, "shape": list(t.shape), "strides": list(t.strides)} for t in specs
         ]
 
+    inputs = tensors(e.inputs)
+    if version >= WRITTEN_SINCE:
+        inputs = [{**row, "written": t.written} for row, t in zip(inputs, e.inputs, strict=True)]
     return {
         "name": e.name,
         "syms": [{"name": s.name, "lo": s.lo, "hi": s.hi} for s in e.syms],
-        "inputs": tensors(e.inputs),
+        "inputs": inputs,
         "outputs": tensors(e.outputs),
         "in_tree": e.in_tree,
         "out_tree": e.out_tree,

@@ -16,6 +16,7 @@ from hardtack.codegen.package.manifest import (
     COMPLEX_SINCE,
     FORMATS,
     USER_KERNELS_SINCE,
+    WRITTEN_SINCE,
     ConstantSpec,
     Dim,
     EntrySpec,
@@ -58,7 +59,7 @@ def parse(data: bytes) -> Manifest:
         producer=top.text_map("producer"),
         numerics=top.text_map("numerics"),
         targets=tuple(_target(f) for f in top.each("targets")),
-        entries=tuple(_entry(f) for f in top.each("entries")),
+        entries=tuple(_entry(f, version) for f in top.each("entries")),
         states=tuple(_state(f) for f in top.each("states")),
         constants=tuple(_constant(f) for f in top.each("constants")),
         parameters=tuple(_parameter(f) for f in top.each("parameters")),
@@ -100,10 +101,10 @@ def _name(f: Fields) -> str:
     return name
 
 
-def _entry(f: Fields) -> EntrySpec:
+def _entry(f: Fields, version: int) -> EntrySpec:
     name = _name(f)
     syms = tuple(_sym(x) for x in f.each("syms"))
-    inputs = tuple(_tensor(x) for x in f.each("inputs"))
+    inputs = tuple(_tensor(x, version >= WRITTEN_SINCE) for x in f.each("inputs"))
     outputs = tuple(_tensor(x) for x in f.each("outputs"))
     in_tree = _tree(f, "in_tree", len(inputs))
     out_tree = _tree(f, "out_tree", len(outputs))
@@ -123,14 +124,15 @@ def _sym(f: Fields) -> SymSpec:
     return sym
 
 
-def _tensor(f: Fields) -> TensorSpec:
+def _tensor(f: Fields, may_be_written: bool = False) -> TensorSpec:
     shape, strides = f.all("shape", _dim), f.all("strides", _dim)
     if len(shape) > _MAX_RANK:
         f.refuse(f"has {len(shape)} dimensions; at most {_MAX_RANK} are known", "shape")
     if len(strides) != len(shape):
         f.refuse(f"has {len(strides)} strides for {len(shape)} dimensions")
     dtype, is_complex = _port_dtype(f)
-    tensor = TensorSpec(f.text("name"), dtype, shape, strides, is_complex)
+    written = may_be_written and f.boolean("written")
+    tensor = TensorSpec(f.text("name"), dtype, shape, strides, is_complex, written)
     f.done()
     return tensor
 

@@ -28,41 +28,41 @@ def accesses(plan: RawPlan, i: RawInstr) -> tuple[list[int], list[int]]:
     return [i.cond], []
 
 
-def check_flow(plan: RawPlan) -> None:
-    """Raises LoadError for a use before definition, a write to an input or constant, or an output left undefined."""
+def check_flow(plan: RawPlan, read_only: frozenset[int]) -> None:
+    """Raises LoadError for a use before definition, a write to what is read only, or an output left undefined."""
     defined = Branching({n for n, v in enumerate(plan.values) if v.storage in ("input", "constant", "state")})
-    _check_body(plan, plan.body, defined)
+    _check_body(plan, plan.body, defined, read_only)
     for v in plan.outputs:
         if v not in defined.members:
             raise LoadError(f"output {plan.values[v].name!r} is not defined at the end", plan.where)
 
 
-def _check_body(plan: RawPlan, body: Iterable[RawInstr], defined: Branching) -> None:
+def _check_body(plan: RawPlan, body: Iterable[RawInstr], defined: Branching, read_only: frozenset[int]) -> None:
     """Adds what `body` defines to what is defined before it."""
     for i in body:
         if i.op == "while":
             # the test runs at least once, the body perhaps never; a later round sees no less than the first
-            _check_body(plan, i.cond_body, defined)
-            _check_instr(plan, i, defined.members)
-            _check_branch(plan, i.body, defined)
+            _check_body(plan, i.cond_body, defined, read_only)
+            _check_instr(plan, i, defined.members, read_only)
+            _check_branch(plan, i.body, defined, read_only)
             continue
-        _check_instr(plan, i, defined.members)
+        _check_instr(plan, i, defined.members, read_only)
         if i.op == "if":
-            new = _check_branch(plan, i.body, defined) & _check_branch(plan, i.orelse, defined)
+            new = _check_branch(plan, i.body, defined, read_only) & _check_branch(plan, i.orelse, defined, read_only)
         else:
             new = set(accesses(plan, i)[1])
         for v in new:
             defined.add(v)
 
 
-def _check_branch(plan: RawPlan, body: Iterable[RawInstr], defined: Branching) -> set[int]:
+def _check_branch(plan: RawPlan, body: Iterable[RawInstr], defined: Branching, read_only: frozenset[int]) -> set[int]:
     """What `body` defines, which is forgotten behind it."""
     entered = defined.enter()
-    _check_body(plan, body, defined)
+    _check_body(plan, body, defined, read_only)
     return defined.leave(entered)
 
 
-def _check_instr(plan: RawPlan, i: RawInstr, defined: set[int]) -> None:
+def _check_instr(plan: RawPlan, i: RawInstr, defined: set[int], read_only: frozenset[int]) -> None:
     reads, writes = accesses(plan, i)
     for v in reads:
         if v not in defined:
@@ -75,8 +75,8 @@ def _check_instr(plan: RawPlan, i: RawInstr, defined: set[int]) -> None:
             states.setdefault(plan.values[v].at, []).append(v)
     for v in writes:
         value = plan.values[v]
-        if value.storage in ("input", "constant"):
-            place = {"input": "an input", "constant": "a constant"}[value.storage]
+        if v in read_only:
+            place = "a constant" if value.storage == "constant" else "an input"
             raise LoadError(f"{i.path}: writes value {value.name!r}, which is stored in {place}", plan.where)
         if times[v] > 1:
             raise LoadError(f"{i.path}: value {value.name!r} is written and given twice", plan.where)

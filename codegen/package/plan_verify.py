@@ -73,7 +73,8 @@ def verify(plan: RawPlan, manifest: Manifest, entry: EntrySpec, target: str) -> 
     _check_names(proof)
     _check_syms(proof, entry)
     _check_read_format(proof, manifest)
-    _check_values(proof)
+    read_only = frozenset(n for n, v in enumerate(plan.values) if _is_read_only(v, entry))
+    _check_values(proof, read_only)
     _check_contract(proof, entry)
     _check_dtypes(proof, manifest)
     _check_host_kernels(proof, manifest)
@@ -83,7 +84,7 @@ def verify(plan: RawPlan, manifest: Manifest, entry: EntrySpec, target: str) -> 
     device = {t.name: t.device for t in manifest.targets}[target]
     members = {m.name for m in manifest.members}
     check_gpu(plan, device, members, proof.ranges, proof.constant, proof.nbytes)
-    check_flow(plan)
+    check_flow(plan, read_only)
     check_reads(plan)
     check_accesses(plan, proof.nbytes, proof.constant)
     check_arena(plan, proof.nbytes, proof.constant)
@@ -218,7 +219,14 @@ def _check_read_format(p: Proof, manifest: Manifest) -> None:
             raise p.refuse(f"symbol {s.name!r} is read during a run, {came}")
 
 
-def _check_values(p: Proof) -> None:
+def _is_read_only(value: RawValue, entry: EntrySpec) -> bool:
+    """Whether no instruction may write to it."""
+    if value.storage != "input" or not isinstance(value.at, int):
+        return value.storage == "constant"
+    return not (value.at < len(entry.inputs) and entry.inputs[value.at].written)
+
+
+def _check_values(p: Proof, read_only: frozenset[int]) -> None:
     for number in p.plan.outputs:
         v = p.plan.values[number]
         shape, strides = ([p.constant(e) for e in dims] for dims in (v.shape, v.strides))
@@ -232,7 +240,7 @@ def _check_values(p: Proof) -> None:
         nbytes = p.nbytes(index)
         if nbytes is not None and not 0 <= nbytes < MAX_NBYTES:
             raise p.refuse(f"value {v.name!r} has {nbytes} bytes; the limit is {MAX_NBYTES - 1}")
-        if nbytes is not None and v.storage not in ("input", "constant"):
+        if nbytes is not None and index not in read_only:
             elements = numel_of(p.constants(v.shape) or ()) * v.dtype.nbytes
             if elements != nbytes:
                 raise p.refuse(f"value {v.name!r} has elements of {elements} bytes; its strides reach over {nbytes}")

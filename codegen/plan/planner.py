@@ -102,7 +102,7 @@ def build_plan(
     graph = lowered.graph
     fixed = fixed_storage(lowered)
     # what lies in one state's memory may be another one's next content, too
-    finals = [(value, s) for s, value in lowered.finals.items() if lowered.in_place.get(value) != s]
+    finals = [(value, s) for s, value in lowered.finals.items() if s not in (value, lowered.in_place.get(value))]
     steps = (*steps, *(CopyStep(source, state, Origin()) for source, state in finals))
     lives = lifetimes(steps)
     used = list(dict.fromkeys([i.name for i in graph.inputs] + list(lives)))

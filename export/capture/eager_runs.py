@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -22,10 +22,12 @@ from hardtack.exporter.capture.guarded_kernels import GuardedKernels
 
 @dataclass(frozen=True)
 class Results:
-    """What a call gives, and the module's tensors that it and those before it have changed, by each of their names."""
+    """What a call gives, and the module's tensors that it and those before it have changed, by each of their names. Of
+    a captured program, which writes to none, also what becomes of the inputs that it changes, by their places."""
 
     outputs: list[Any]
     states: dict[str, torch.Tensor]
+    inputs: dict[int, torch.Tensor] = field(default_factory=dict)
 
 
 Call = tuple[Sequence[Any], Mapping[str, Any]]

@@ -84,7 +84,13 @@ class _Caches:
             self._take(op)
         outputs = tuple(self._at_the_end(o, "an output") for o in self._graph.outputs)
         states = tuple(x for s in self._graph.states for x in self._states_of(s, store))
+        inputs = tuple(
+            i if i.final is None else replace(i, final=self._at_the_end(i.final, f"input {i.name}"))
+            for i in self._graph.inputs
+        )
         made = self._edit.done()
+        inputs = tuple(i if i.final is None else replace(i, final=str(self._edit.resolve(i.final))) for i in inputs)
+        made = replace(made, inputs=inputs)
         return replace(made, outputs=tuple(str(self._edit.resolve(o)) for o in outputs), states=states)
 
     def _states_of(self, s: State, store: ConstantStore) -> tuple[State, ...]:

@@ -68,6 +68,7 @@ class Choice:
         self._facts, self._store, self._precision, self._counted = facts, store, precision, counted
         self._deciding = deciding_values(facts)
         self._kept_between_runs = {x for s in facts.graph.states for x in (s.name, s.final)}
+        self._kept_between_runs |= {x for pair in facts.graph.finals().items() for x in pair}
 
     def is_product(self, op: Op) -> bool:
         """True for a product of f32, whether it stays so or not."""

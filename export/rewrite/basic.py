@@ -12,7 +12,7 @@ from hardtack.exporter.rewrite.edit import Edit
 
 def remove_dead(graph: Graph) -> Graph:
     """Ops, constants and types that no output, state or assert needs are left out."""
-    live = set(graph.outputs) | {s.final for s in graph.states if s.final is not None}
+    live = {*graph.outputs, *graph.finals().values()}
     kept: list[Op] = []
     for op in reversed(graph.ops):
         if op.kind in ("assert", "read") or live.intersection(op.outputs):

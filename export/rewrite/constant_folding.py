@@ -66,7 +66,7 @@ class _Folding:
         self.known: dict[str, Known] = {}
         self.pending: dict[str, Op] = {}
         self.kept: list[Op] = []
-        self.read = {*graph.outputs, *(s.final for s in graph.states if s.final is not None)}  # by what is not folded
+        self.read = {*graph.outputs, *graph.finals().values()}  # by what is not folded
         self.readers = Counter(x for op in graph.ops for x in set(uses(op)))
         self.scalar = _read_by_scalar_ops(graph)
 
@@ -195,7 +195,7 @@ def _described(op: Op, operands: Sequence[Known | Operand], value: torch.Tensor,
 def _read_by_scalar_ops(graph: Graph) -> set[str]:
     """The values that nothing but scalar ops reads."""
     others = {x for op in graph.ops if op.kind not in SCALAR_OPS for x in uses(op)}
-    others |= {*graph.outputs, *(s.final for s in graph.states if s.final is not None)}
+    others |= {*graph.outputs, *graph.finals().values()}
     return set(graph.types) - others
 
 

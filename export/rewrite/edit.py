@@ -5,14 +5,16 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from hardtack.codegen.ir.equalities import equality
 from hardtack.codegen.ir.expr import Expr
-from hardtack.codegen.ir.graph import Constant, Graph, Op, Operand, TensorType
+from hardtack.codegen.ir.graph import Constant, Graph, Input, Op, Operand, State, TensorType
 from hardtack.codegen.ir.graph_infer import broadcast, literal_type
 from hardtack.codegen.ir.graph_ops import derive
 
 Attrs = tuple[tuple[str, object], ...]
+_Held = TypeVar("_Held", State, Input)
 
 
 def index_shape(shapes: Sequence[Sequence[Expr]]) -> tuple[Expr, ...]:
@@ -31,7 +33,7 @@ class Facts:
         for op in graph.ops:
             for x in {x for x in op.inputs if isinstance(x, str)}:
                 self.users.setdefault(x, []).append(op)
-        self.results = set(graph.outputs) | {s.final for s in graph.states if s.final is not None}
+        self.results = {*graph.outputs, *graph.finals().values()}
 
     def made_by(self, value: Operand, kind: str) -> Op | None:
         """The op of `kind` that makes value, else None."""
@@ -100,8 +102,11 @@ class Edit:
 
     def done(self) -> Graph:
         """The edited graph."""
-        states = tuple(
-            replace(s, final=None if s.final is None else str(self.resolve(s.final))) for s in self.graph.states
-        )
+        states, inputs = tuple(map(self._behind, self.graph.states)), tuple(map(self._behind, self.graph.inputs))
         outputs = tuple(str(self.resolve(o)) for o in self.graph.outputs)
-        return replace(self.graph, ops=tuple(self.ops), types=self.types, states=states, outputs=outputs)
+        made = replace(self.graph, ops=tuple(self.ops), types=self.types, states=states, outputs=outputs)
+        return replace(made, inputs=inputs)
+
+    def _behind(self, held: _Held) -> _Held:
+        """A state or an input with the value that it has behind a run of the edited graph."""
+        return held if held.final is None else replace(held, final=str(self.resolve(held.final)))

@@ -34,7 +34,7 @@ def write_parts(graph: Graph) -> Graph:
     """The rule; see the module. What is not needed any more is left for remove_dead."""
     edit = Edit(graph)
     makers: dict[str, Op] = {}
-    states = {s.name for s in graph.states}
+    states = {s.name for s in graph.states} | graph.finals().keys()
     for old in graph.ops:
         op = edit.resolved(old)
         before = len(edit.ops)

@@ -98,7 +98,7 @@ def _face(g: Graph) -> tuple[object, ...]:
 
     return (
         g.name,
-        (g.inputs, types(tuple(i.name for i in g.inputs))),
+        (tuple((replace(i, final=None), i.final is None) for i in g.inputs), types(tuple(i.name for i in g.inputs))),
         (g.output_names, types(g.outputs)),
         tuple((replace(s, final=None), s.final is None, g.types[s.name]) for s in g.states),
         g.syms,

@@ -106,6 +106,13 @@ class _TableName(click.Path):
 @cache_option
 @keep_cache_option
 @calibration_option
+@click.option(
+    "--written-input",
+    "written_inputs",
+    multiple=True,
+    metavar="INPUT",
+    help="An input that forward writes to in place: runs do so in the caller's memory; may be repeated.",
+)
 @plugin_options
 @click.option(
     "--stop-after", type=click.Choice(STAGES), help="Print the text of this stage and stop; nothing is written."

@@ -125,7 +125,7 @@ def _print_entry(e: EntrySpec, out: Console) -> None:
     made = table(f"entry point {e.name}", "", "name", "type", "strides")
     for what, tensors in (("input", e.inputs), ("output", e.outputs)):
         for t in tensors:
-            made.add_row(what, t.name, _type(t), f"({_dims(t.strides)})")
+            made.add_row(what, t.name, _type(t), f"({_dims(t.strides)}){', written' if t.written else ''}")
     out.print()
     out.print(made)
     if e.syms:

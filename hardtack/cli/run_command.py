@@ -25,7 +25,13 @@ from hardtack.cli.common import (
 @click.command(name="run")
 @click.argument("bundle", type=BUNDLE)
 @click.option("-i", "--input", "inputs", multiple=True, metavar="NAME=FILE.npy", help="An input; repeat for each.")
-@click.option("-o", "--output", metavar="DIR", help="Write each output there as NAME.npy; made if it does not exist.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="DIR",
+    help="Write each output there as NAME.npy, and each input that the model writes to in its folder written; made if "
+    "it does not exist.",
+)
 @click.option("--entry", help="The entry point; may be left out when there is one.")
 @click.option("--threads", type=click.IntRange(min=1), help="Threads; default: as many as may be used.")
 @weights_option
@@ -51,20 +57,27 @@ def command(
         raise WrongUse(f"cannot write outputs to {folder}: it is a file")
     arrays = load_arrays(parse_pairs(inputs, "-i"))
     model = hardtack.load(bundle, device, threads, weights=weights)
-    results = model.session(pick_entry(model, entry).name).run_tensors(arrays)
-    rows = [_facts(name, np.asarray(value)) for name, value in results.items()]
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, value in results.items():
-            np.save(folder / f"{name.replace('/', '_')}.npy", value)
+    chosen = pick_entry(model, entry)
+    results = model.session(chosen.name).run_tensors(arrays)
+    written = {t.name: arrays[t.name] for t in chosen.inputs if t.written}
+    for where, values in ((folder, results), (folder and folder / "written", written)):
+        if where is not None and values:
+            where.mkdir(parents=True, exist_ok=True)
+            for name, value in values.items():
+                np.save(where / f"{name.replace('/', '_')}.npy", value)
+    parts = {"outputs": results, **({"written": written} if written else {})}
+    found = {what: [_facts(n, np.asarray(v)) for n, v in values.items()] for what, values in parts.items()}
     if as_json:
-        print_json({"outputs": rows})
+        print_json(found)
         return
-    made = table("outputs", "name", "dtype", "shape", ">min", ">mean", ">max")
-    for r in rows:
-        shape = "x".join(map(str, r["shape"])) or "scalar"
-        made.add_row(r["name"], r["dtype"], shape, *(_number(r[k]) for k in ("min", "mean", "max")))
-    console().print(made)
+    for what, rows in found.items():
+        made = table(
+            "inputs behind the run" if what == "written" else what, "name", "dtype", "shape", ">min", ">mean", ">max"
+        )
+        for r in rows:
+            shape = "x".join(map(str, r["shape"])) or "scalar"
+            made.add_row(r["name"], r["dtype"], shape, *(_number(r[k]) for k in ("min", "mean", "max")))
+        console().print(made)
 
 
 def _facts(name: str, value: np.ndarray[Any, Any]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ py::dict tensor_info(const ht_tensor_info& t) {
   out["dtype"] = t.dtype_name;
   out["shape"] = dims_info(t.shape, t.ndim);
   out["strides"] = dims_info(t.strides, t.ndim);
+  out["written"] = t.written != 0;
   return out;
 }
 

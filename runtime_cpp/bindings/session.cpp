@@ -44,6 +44,7 @@ py::tuple PySession::run(size_t entry, py::handle leaves, const py::object& agai
     failed = ht_session_run(session_.get(), info->name, inputs.data(), inputs.size(), outputs.data(), outputs.size());
   }
   running_ = false;
+  inputs.note_writes();
   if (observer_error_) {
     ht_status_free(failed);
     std::rethrow_exception(std::exchange(observer_error_, nullptr));

@@ -69,6 +69,21 @@ bool store_float(double value, ht_dtype dtype, char* to) {
   return failed == 0;
 }
 
+constexpr const char* kOtherStrides =
+    "its strides are not the contract's: pass a contiguous one, which can be written in place";
+
+// A capsule that can say whether its tensor may be written to, where the object knows of such.
+py::object versioned_capsule(const py::object& object, py::dict keywords) {
+  py::dict asked = keywords.attr("copy")();
+  asked["max_version"] = py::make_tuple(kMajor, 0);
+  try {
+    return object.attr("__dlpack__")(**asked);
+  } catch (py::error_already_set& refused) {
+    if (!refused.matches(PyExc_TypeError)) throw;
+  }
+  return object.attr("__dlpack__")(**keywords);
+}
+
 // The parts, one after the other.
 bool store_complex(PyObject* number, ht_dtype dtype, char* to) {
   const Py_complex value = PyComplex_AsCComplex(number);
@@ -114,6 +129,30 @@ void Inputs::read_torch(bool follows) {
   }
 }
 
+bool Inputs::is_written(size_t index) const {
+  const ht_tensor_info* declared = ht_model_input(model_, entry_, index);
+  return declared != nullptr && declared->written != 0;
+}
+
+// What would be copied cannot be written to in the caller's place.
+void Inputs::refuse_copy(size_t index, const char* problem) {
+  throw InputProblem{index, std::string("the model writes to it, and ") + problem};
+}
+
+void Inputs::check_written_torch(size_t index, bool lies_well) const {
+  const py::handle tensor = leaf(index);
+  if (tensor.attr("requires_grad").cast<bool>()) refuse_copy(index, "it requires gradients: pass its detach()");
+  if (tensor.attr("is_conj")().cast<bool>() || tensor.attr("is_neg")().cast<bool>())
+    refuse_copy(index, "it is a lazy conjugate or negative: resolve it first (resolve_conj, resolve_neg)");
+  if (!lies_well) refuse_copy(index, kOtherStrides);
+}
+
+void Inputs::note_writes() const {
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    if (is_written(i) && torch_ != nullptr && torch_->is_tensor(leaf(i))) Torch::note_write(leaf(i));
+  }
+}
+
 void Inputs::read_others(void* stream) {
   for (const size_t i : others_) add_other(i, stream);
 }
@@ -131,6 +170,7 @@ void Inputs::add_torch(size_t index, bool follows) {
   const bool on_host = static_cast<int>(tensor.device.device_type) == 1;
   const ht_tensor_info* declared = ht_model_input(model_, entry_, index);
   const bool lies_well = declared == nullptr || conforms(tensor, *declared);
+  if (is_written(index)) check_written_torch(index, lies_well);
   if (!lies_well || Torch::may_be_lazy(tensor)) {
     py::object plain = Torch::plain(leaf(index));
     if (!lies_well && !on_host) plain = Torch::dense(plain, is_channels_last(*declared));
@@ -162,6 +202,7 @@ void Inputs::conform_on_host(size_t index) {
   const ht_tensor_info* declared = ht_model_input(model_, entry_, index);
   // One input too many: the runtime refuses the call.
   if (declared == nullptr || conforms(tensors_[index], *declared)) return;
+  if (is_written(index)) refuse_copy(index, kOtherStrides);
   copies_.push_back(std::make_unique<Copy>());
   py_binding::conform(&tensors_[index], *declared, copies_.back().get());
 }
@@ -169,6 +210,7 @@ void Inputs::conform_on_host(size_t index) {
 void Inputs::add_array(size_t index) {
   const auto array = py::reinterpret_borrow<py::array>(leaf(index));
   ht_tensor tensor{};
+  if (is_written(index) && !array.writeable()) refuse_copy(index, "it is a read-only array");
   if (!dtype_of(array.dtype(), ht_model_input(model_, entry_, index), &tensor.dtype)) {
     throw InputProblem{index,
                        "numpy dtype " + py::str(array.dtype()).cast<std::string>() + " is not one that models take"};
@@ -215,6 +257,9 @@ void Inputs::add_capsule(py::handle capsule, size_t index) {
   versioned_.reserve(versioned_.size() + 1);
   if (PyCapsule_SetName(capsule.ptr(), kUsedVersioned) != 0) throw py::error_already_set();
   versioned_.push_back(versioned);
+  constexpr uint64_t kReadOnly = 1, kCopied = 2;
+  if (is_written(index) && (versioned->flags & kReadOnly) != 0) refuse_copy(index, "its DLPack tensor is read-only");
+  if (is_written(index) && (versioned->flags & kCopied) != 0) refuse_copy(index, "its DLPack tensor is a copy");
   tensors_[index] = versioned->tensor;
 }
 
@@ -227,6 +272,7 @@ void Inputs::add_number(size_t index) {
     throw InputProblem{index, verb + type + py::repr(number).cast<std::string>(), true};
   };
   if (declared == nullptr) return;  // one too many: the runtime refuses the call
+  if (is_written(index)) refuse_copy(index, "it is a number of Python: pass an array");
   const ht_dtype dtype = declared->dtype;
   const bool fits = PyBool_Check(number)           ? dtype.code == 6
                     : PyLong_CheckExact(number)    ? dtype.code <= 1
@@ -252,6 +298,7 @@ void Inputs::add_dlpack(size_t index, void* stream) {
   if (torch_ != nullptr && torch_->is_tensor(object)) object = Torch::plain(object);
   const py::module_ numpy = py::module_::import("numpy");
   if (py::isinstance(object, numpy.attr("generic"))) {  // numpy's scalars have no __dlpack__
+    if (is_written(index)) refuse_copy(index, "it is a scalar of numpy: pass an array");
     replaced_.emplace_back(index, numpy.attr("asarray")(object));
     return add_array(index);
   }
@@ -261,8 +308,9 @@ void Inputs::add_dlpack(size_t index, void* stream) {
   }
   const bool on_cuda = stream != nullptr && py::hasattr(object, "__dlpack_device__") &&
                        object.attr("__dlpack_device__")().cast<py::tuple>()[0].cast<int>() == 2;
-  py::object capsule = on_cuda ? object.attr("__dlpack__")(py::arg("stream") = reinterpret_cast<uintptr_t>(stream))
-                               : object.attr("__dlpack__")();
+  py::dict keywords;
+  if (on_cuda) keywords["stream"] = reinterpret_cast<uintptr_t>(stream);
+  py::object capsule = is_written(index) ? versioned_capsule(object, keywords) : object.attr("__dlpack__")(**keywords);
   if (!PyCapsule_CheckExact(capsule.ptr())) throw InputProblem{index, "its __dlpack__ gave no capsule"};
   held_.push_back(capsule);
   add_capsule(capsule, index);

@@ -56,6 +56,9 @@ class Inputs {
   void read_torch(bool follows);
   void read_others(void* stream);
 
+  // Behind a run: torch learns which of its tensors were written to.
+  void note_writes() const;
+
   // Null where no leaf is a tensor of torch.
   const Torch* torch() const { return any_torch_ ? torch_ : nullptr; }
   // A tensor that read_torch found on a device; null where there is none.
@@ -74,6 +77,9 @@ class Inputs {
   void add_dlpack(size_t index, void* stream);
   void add_number(size_t index);
   void conform_on_host(size_t index);
+  bool is_written(size_t index) const;
+  [[noreturn]] static void refuse_copy(size_t index, const char* problem);
+  void check_written_torch(size_t index, bool lies_well) const;
 
   const ht_model* model_;
   size_t entry_;

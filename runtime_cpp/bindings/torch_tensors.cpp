@@ -59,6 +59,10 @@ Torch::Torch(const py::handle& module)
              ", which lacks DLPack's C exchange API: use torch 2.11 or later, or pass numpy arrays";
 }
 
+void Torch::note_write(py::handle tensor) {
+  py::module_::import("torch.autograd.graph").attr("increment_version")(tensor);
+}
+
 ht_tensor Torch::view(py::handle tensor) const {
   ht_tensor out{};
   if (exchange_->view(tensor.ptr(), &out) != 0) throw py::error_already_set();

@@ -32,6 +32,8 @@ class Torch {
   // The tensor with the values that its elements stand for, which lazy negation keeps apart from its memory, and with
   // no history of gradients.
   static py::object plain(py::handle tensor);
+  // Has autograd know that the tensor's elements are others now.
+  static void note_write(py::handle tensor);
   // The tensor laid out row-major, or with dimension 1 innermost.
   static py::object dense(py::handle tensor, bool channels_last);
   // The stream that torch works on now, as a number; 1 is CUDA's for its default stream.

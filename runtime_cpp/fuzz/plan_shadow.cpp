@@ -111,8 +111,7 @@ void PlanShadow::read(uint32_t v) const {
 }
 
 void PlanShadow::write(uint32_t v, int64_t byte, int64_t nbytes, bool fills) {
-  const Storage storage = plan_.values[v].storage;
-  if (storage == Storage::input || storage == Storage::constant) fail("is written", v);
+  if (is_read_only(plan_.values[v])) fail("is written", v);
   size_t region = 0, first = 0;
   if (!find(v, &region, &first)) return;
   first += static_cast<size_t>(byte);

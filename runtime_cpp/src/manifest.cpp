@@ -12,7 +12,7 @@ namespace hardtack::rt {
 namespace {
 
 constexpr int64_t kUserKernelsFormat = 3;
-constexpr int64_t kFirstFormat = 1, kLastFormat = kReadsFormat;
+constexpr int64_t kFirstFormat = 1, kLastFormat = kWrittenFormat;
 constexpr const char* kWhat = "manifest.json";
 constexpr size_t kMaxRank = 64;
 constexpr const char* kTooManyDims = "more than 64 dimensions";
@@ -35,7 +35,7 @@ std::vector<ManifestDim> parse_dims(JsonReader* json) {
   return dims;
 }
 
-std::vector<ManifestTensor> parse_tensors(JsonReader* json) {
+std::vector<ManifestTensor> parse_tensors(JsonReader* json, bool may_be_written) {
   std::vector<ManifestTensor> tensors;
   json->begin_array();
   while (json->next_item()) {
@@ -49,6 +49,10 @@ std::vector<ManifestTensor> parse_tensors(JsonReader* json) {
     t.shape = parse_dims(json);
     json->key("strides");
     t.strides = parse_dims(json);
+    if (may_be_written) {
+      json->key("written");
+      t.written = json->boolean();
+    }
     json->end_object();
     if (t.shape.size() != t.strides.size()) json->fail("shape and strides differ in length for", t.name);
     tensors.push_back(std::move(t));
@@ -74,19 +78,19 @@ std::vector<ManifestSym> parse_syms(JsonReader* json) {
   return syms;
 }
 
-ManifestEntry parse_entry(JsonReader* json) {
+ManifestEntry parse_entry(JsonReader* json, int64_t format) {
   ManifestEntry entry;
   json->begin_object();
   json->key("in_tree");
   entry.in_tree = json->skip();
   json->key("inputs");
-  entry.inputs = parse_tensors(json);
+  entry.inputs = parse_tensors(json, format >= kWrittenFormat);
   json->key("name");
   entry.name = json->string();
   json->key("out_tree");
   entry.out_tree = json->skip();
   json->key("outputs");
-  entry.outputs = parse_tensors(json);
+  entry.outputs = parse_tensors(json, false);
   json->key("plans");
   json->begin_object();
   while (const char* target = json->next_key()) {
@@ -279,21 +283,21 @@ std::vector<NamedText> parse_texts(JsonReader* json) {
 }
 
 // A document of another format may differ anywhere, so its number is looked up first.
-Status check_format(std::string_view text) {
+Status check_format(std::string_view text, int64_t* format) {
   TextPool pool(text.size());
   JsonReader json(text, &pool, kWhat);
-  int64_t format = -1;
+  *format = -1;
   json.begin_object();
   while (const char* key = json.next_key()) {
     if (std::strcmp(key, "format") == 0)
-      format = json.integer();
+      *format = json.integer();
     else
       json.skip();
   }
   HT_RETURN_IF_ERROR(json.finish());
-  if (format >= kFirstFormat && format <= kLastFormat) return Status();
+  if (*format >= kFirstFormat && *format <= kLastFormat) return Status();
   return error(HT_BAD_BUNDLE, "this bundle has format %lld; this version of Hardtack (%s) reads formats %lld to %lld",
-               static_cast<long long>(format), ht_version(), static_cast<long long>(kFirstFormat),
+               static_cast<long long>(*format), ht_version(), static_cast<long long>(kFirstFormat),
                static_cast<long long>(kLastFormat));
 }
 
@@ -304,7 +308,7 @@ void parse_top(JsonReader* json, Manifest* m) {
   while (json->next_item()) m->constants.push_back(parse_constant(json));
   json->key("entries");
   json->begin_array();
-  while (json->next_item()) m->entries.push_back(parse_entry(json));
+  while (json->next_item()) m->entries.push_back(parse_entry(json, m->format));
   json->key("external");
   m->has_external = !json->null();
   if (m->has_external) m->external = parse_member(json);
@@ -354,7 +358,7 @@ bool is_amd_arch(std::string_view text) {
 }
 
 Status parse_manifest(std::string_view text, Manifest* manifest) {
-  HT_RETURN_IF_ERROR(check_format(text));
+  HT_RETURN_IF_ERROR(check_format(text, &manifest->format));
   manifest->texts = std::make_shared<TextPool>(text.size());
   JsonReader json(text, manifest->texts.get(), kWhat);
   parse_top(&json, manifest);

@@ -14,7 +14,8 @@
 namespace hardtack::rt {
 
 constexpr int64_t kNoUpperBound = INT64_MAX;
-constexpr int64_t kReadsFormat = 4;  // with it came plans that read sizes during a run
+constexpr int64_t kReadsFormat = 4;    // with it came plans that read sizes during a run
+constexpr int64_t kWrittenFormat = 5;  // with it came entries that say which inputs they write to
 
 /// A size or stride: a number, or an expression over the entry's symbols as text.
 struct ManifestDim {
@@ -28,6 +29,7 @@ struct ManifestTensor {
   DType dtype = DType::u8;
   std::vector<ManifestDim> shape;
   std::vector<ManifestDim> strides;
+  bool written = false;  // an input: runs write to the caller's memory
 };
 
 struct ManifestSym {

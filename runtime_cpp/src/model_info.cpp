@@ -100,6 +100,7 @@ class InfoBuilder {
       t.ndim = static_cast<int32_t>(port_ndim(v));
       t.shape = dims(plan, declared[i].shape, plan.shape(v), 1);
       t.strides = dims(plan, declared[i].strides, plan.strides(v), v.is_complex ? 2 : 1);
+      t.written = declared[i].written ? 1 : 0;
       out.push_back(t);
     }
     return out;

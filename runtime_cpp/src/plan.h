@@ -44,7 +44,13 @@ struct Value {
   uint32_t at = 0;         // input or output index; constant or state index (after verify_plan); arena: expression
   const char* storage_name = nullptr;  // constant, state
   bool is_complex = false;             // an input or output that is complex for callers (after verify_plan)
+  bool is_written = false;             // an input that runs write to (after verify_plan)
 };
+
+/// Whether no instruction may write to it.
+inline bool is_read_only(const Value& v) {
+  return v.storage == Storage::constant || (v.storage == Storage::input && !v.is_written);
+}
 
 /// An input or output as callers see it: complex numbers are one element, their parts no dimension.
 inline uint32_t port_ndim(const Value& v) { return v.ndim - (v.is_complex ? 1 : 0); }

@@ -181,10 +181,10 @@ class Flow {
   }
 
   Status define(uint32_t v) {
-    const Storage s = plan_.values[v].storage;
-    if (s == Storage::input || s == Storage::constant) {
+    if (is_read_only(plan_.values[v])) {
+      const bool input = plan_.values[v].storage == Storage::input;
       return error(HT_BAD_BUNDLE, "value \"%s\" is written, but it is %s", plan_.values[v].name,
-                   s == Storage::input ? "an input" : "a constant");
+                   input ? "an input" : "a constant");
     }
     if (begin_[v] == kNone) begin_[v] = position_;
     touch(v);

@@ -46,7 +46,7 @@ class Places {
 
   // Copies, fills and hosts take what the plan writes as numel * itemsize bytes; nothing goes by its strides.
   Status check_reach(const Value& v, int64_t nbytes) const {
-    if (v.storage == Storage::input || v.storage == Storage::constant) return Status();
+    if (is_read_only(v)) return Status();
     int64_t numel_nbytes = nbytes == 0 ? 0 : itemsize(v.dtype);
     bool fits = true;
     for (uint32_t d = 0; d < v.ndim; ++d) {

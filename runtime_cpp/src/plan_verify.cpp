@@ -185,6 +185,7 @@ Status check_tensors(Plan* checked, const std::vector<ManifestTensor>& declared,
                    what, i, v.name, m.name);
     }
     v.is_complex = is_complex(m.dtype);
+    v.is_written = m.written;
   }
   size_t num_stored = 0;
   for (const Value& v : plan.values) num_stored += v.storage == storage ? 1 : 0;

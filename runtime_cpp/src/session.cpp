@@ -33,6 +33,7 @@ Session::Session(std::shared_ptr<const Model> model, SessionConfig config, std::
     for (auto* blocks : {&entry.outputs, &entry.host_outputs, &entry.staged_outputs})
       blocks->resize(plan.outputs.size());
     entry.staged_inputs.resize(plan.inputs.size());
+    entry.origins.resize(plan.inputs.size());
     entry.destinations.resize(plan.outputs.size());
     entry.own.resize(plan.outputs.size());
     for (size_t k = 0; k < plan.outputs.size(); ++k) {
@@ -166,6 +167,22 @@ Status Session::start(const char* entry, const ht_tensor* inputs, size_t num_inp
   }
   HT_RETURN_IF_ERROR(find_binding(call));
   call->first = call->binding;
+  return check_written(*call);
+}
+
+// An input that is written shares no byte with another one: kernels count on that. Outputs are apart from all inputs.
+Status Session::check_written(const Call& call) const {
+  const ManifestEntry& entry = model_->manifest().entries[call.entry];
+  const auto at = [&](size_t i) { return reinterpret_cast<uintptr_t>(tensor_data(call.inputs[i])); };
+  const auto nbytes = [&](size_t i) { return static_cast<uint64_t>(call.binding->input(i).nbytes); };
+  for (size_t i = 0; i < entry.inputs.size(); ++i) {
+    for (size_t k = 0; entry.inputs[i].written && k < entry.inputs.size(); ++k) {
+      if (k == i || !ranges_overlap(at(i), nbytes(i), at(k), nbytes(k))) continue;
+      return error(HT_CONTRACT,
+                   "input \"%s\" (%zu of entry \"%s\"), which the run writes to, shares memory with input \"%s\"",
+                   entry.inputs[i].name, i, entry.name, entry.inputs[k].name);
+    }
+  }
   return Status();
 }
 

@@ -61,6 +61,7 @@ class Session {
     std::vector<Block> outputs;         // what the session returns, on the device
     std::vector<Block> host_outputs;    // the same on the host, of a device that the host does not reach
     std::vector<Block> staged_inputs;   // device copies of inputs that kernels cannot take where they lie
+    std::vector<void*> origins;         // where a written input that is staged came from; null: it is not both
     std::vector<Block> staged_outputs;  // what kernels write in the place of such outputs
     std::vector<void*> destinations;    // where a staged output of the current call goes; null: it is not staged
     std::vector<bool> has_place;        // outputs of the current call whose sizes are known, and so their places
@@ -86,6 +87,7 @@ class Session {
   class NewSizes;
   Status rebind(Call* call, int64_t size);
   Status check_inputs(const Call& call, const Binding& binding) const;
+  Status check_written(const Call& call) const;
   void evict(EntryState* entry, const Binding* kept);
   Status ensure_memory(const Call& call, int64_t kept_nbytes = 0);
   Status grow_arena(int64_t nbytes, int64_t kept_nbytes);

@@ -34,7 +34,9 @@ Status Session::set_inputs(const Call& call) {
   for (size_t i = 0; i < staged.size(); ++i) {
     const ht_tensor& tensor = call.inputs[i];
     void* data = tensor_data(tensor);
+    entries_[call.entry].origins[i] = nullptr;
     if (!takes(tensor)) {
+      if (input_port(call, i).value->is_written) entries_[call.entry].origins[i] = data;
       const int64_t nbytes = call.binding->input(i).nbytes;
       HT_RETURN_IF_ERROR(memory_.grow(&staged[i], nbytes, "the device copy of an input"));
       HT_RETURN_IF_ERROR(is_host(tensor.device) ? queue_->send(staged[i].data, data, nbytes)
@@ -159,18 +161,23 @@ Status Session::record(const Call& call, Replay* replay) {
   return status.ok() ? std::move(ended) : std::move(status);
 }
 
-// Enqueues the way of staged outputs to their callers, and says whether somebody needs the run's end at once.
+// Enqueues the way of staged outputs and written inputs to their callers, and says whether somebody needs the run's end
+// at once.
 Status Session::deliver(const Call& call, bool* wait) {
   const EntryState& entry = entries_[call.entry];
   *wait = !queue_->asynchronous();
-  for (size_t i = 0; i < entry.destinations.size(); ++i) {
-    void* to = entry.destinations[i];
-    if (to == nullptr) continue;
-    const int64_t nbytes = call.binding->output(i).nbytes;
-    const bool on_host = call.outputs[i].data == nullptr || is_host(call.outputs[i].device);
+  const auto send = [&](void* to, bool on_host, const Block& staged, int64_t nbytes) -> Status {
+    if (to == nullptr) return Status();
     *wait = *wait || on_host;
-    HT_RETURN_IF_ERROR(on_host ? queue_->fetch(to, entry.staged_outputs[i].data, nbytes)
-                               : queue_->copy(to, entry.staged_outputs[i].data, nbytes));
+    return on_host ? queue_->fetch(to, staged.data, nbytes) : queue_->copy(to, staged.data, nbytes);
+  };
+  for (size_t i = 0; i < entry.destinations.size(); ++i) {
+    const bool on_host = call.outputs[i].data == nullptr || is_host(call.outputs[i].device);
+    HT_RETURN_IF_ERROR(send(entry.destinations[i], on_host, entry.staged_outputs[i], call.binding->output(i).nbytes));
+  }
+  for (size_t i = 0; i < entry.origins.size(); ++i) {
+    const bool on_host = is_host(call.inputs[i].device);
+    HT_RETURN_IF_ERROR(send(entry.origins[i], on_host, entry.staged_inputs[i], call.binding->input(i).nbytes));
   }
   return Status();
 }

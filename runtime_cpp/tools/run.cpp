@@ -32,6 +32,23 @@ std::string file_name(const std::string& name) {
   return (out.empty() || out[0] == '.' ? "_" + out : out) + ".npy";
 }
 
+// One row of the table, one object in the JSON and, with a folder, a file in it.
+struct Report {
+  std::vector<std::vector<std::string>> rows;
+  JsonWriter json;
+
+  bool add(const std::string& name, const ht_tensor& tensor, const std::string& folder, std::string* problem) {
+    const std::string path = folder.empty() ? "" : folder + "/" + file_name(name);
+    if (!path.empty() && !write_npy(path, tensor, problem)) return false;
+    rows.push_back({name, shape_text(tensor), path});
+    json.open('{').key("name").text(name).key("dtype").text(ht_dtype_name(tensor.dtype)).key("shape").open('[');
+    for (int32_t d = 0; d < tensor.ndim; ++d) json.number(tensor.shape[d]);
+    json.close(']').key("file");
+    (path.empty() ? json.null() : json.text(path)).close('}');
+    return true;
+  }
+};
+
 }  // namespace
 
 int run(const Args& args) {
@@ -48,21 +65,27 @@ int run(const Args& args) {
   if (!status.ok()) return bad(status.message());
   const std::string folder = args.get("--output");
   if (!folder.empty() && !make_folder(folder)) return bad(folder + ": " + std::strerror(errno));
-  std::vector<std::vector<std::string>> rows;
-  JsonWriter json;
-  json.open('{').key("outputs").open('[');
+  Report report;
+  report.json.open('{').key("outputs").open('[');
   for (size_t i = 0; i < outputs.size(); ++i) {
     const std::string name = loaded.model.output(loaded.entry, i)->name;
-    const std::string path = folder.empty() ? "" : folder + "/" + file_name(name);
-    if (!path.empty() && !write_npy(path, outputs[i], &problem)) return bad(problem);
-    rows.push_back({name, shape_text(outputs[i]), path});
-    json.open('{').key("name").text(name).key("dtype").text(ht_dtype_name(outputs[i].dtype)).key("shape").open('[');
-    for (int32_t d = 0; d < outputs[i].ndim; ++d) json.number(outputs[i].shape[d]);
-    json.close(']').key("file");
-    (path.empty() ? json.null() : json.text(path)).close('}');
+    if (!report.add(name, outputs[i], folder, &problem)) return bad(problem);
   }
-  json.close(']').close('}');
-  std::fputs(args.has("--json") ? (json.str() + "\n").c_str() : table(rows).c_str(), stdout);
+  report.json.close(']');
+  // Apart from the outputs, which may have the same names.
+  const std::string written = folder.empty() ? "" : folder + "/written";
+  bool any = false;
+  for (size_t i = 0; i < entry.num_inputs; ++i) {
+    const ht_tensor_info& input = *loaded.model.input(loaded.entry, i);
+    if (input.written == 0) continue;
+    if (!any && !written.empty() && !make_folder(written)) return bad(written + ": " + std::strerror(errno));
+    if (!any) report.json.key("written").open('[');
+    any = true;
+    if (!report.add(input.name, inputs.tensors()[i], written, &problem)) return bad(problem);
+  }
+  if (any) report.json.close(']');
+  report.json.close('}');
+  std::fputs(args.has("--json") ? (report.json.str() + "\n").c_str() : table(report.rows).c_str(), stdout);
   return kGood;
 }
 

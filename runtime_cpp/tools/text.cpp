@@ -86,6 +86,7 @@ std::string range_text(int64_t lo, int64_t hi) {
 std::string tensor_text(const ht_tensor_info& t) {
   std::string out = std::string(t.dtype_name) + " [" + dims_text(t.shape, t.ndim) + "]";
   if (!contiguous(t)) out += " strides (" + dims_text(t.strides, t.ndim) + ")";
+  if (t.written != 0) out += ", written";
   return out;
 }
 

@@ -80,6 +80,17 @@ Failure check_types(const Entry& entry) {
   return std::nullopt;
 }
 
+// A request's inputs are copies, which nobody could read what a run writes to them from.
+Failure check_written(const hardtack::Model& bundle, const Entry& entry) {
+  for (std::size_t i = 0; i < entry.inputs.size(); ++i) {
+    if (bundle.input(entry.index, i)->written == 0) continue;
+    return Error{Code::kInvalid, "input \"" + entry.inputs[i].name + "\" of entry \"" + entry.name +
+                                     "\" is written in place, and requests hold copies; have the model return the new "
+                                     "value instead"};
+  }
+  return std::nullopt;
+}
+
 std::uint64_t next_number() {
   static std::atomic<std::uint64_t> last{0};
   return ++last;
@@ -128,6 +139,7 @@ Outcome<std::shared_ptr<ModelVersion>> ModelVersion::load(const std::string& mod
   for (std::size_t i = 0; i < loaded->info().num_entries; ++i) {
     loaded->entries_.push_back(entry_of(loaded->bundle_, i, loaded->options_));
     if (Failure wrong = check_types(loaded->entries_.back())) return *wrong;
+    if (Failure wrong = check_written(loaded->bundle_, loaded->entries_.back())) return *wrong;
     if (loaded->entries_.back().name == "forward") loaded->default_entry_ = i;
   }
   if (loaded->entries_.empty()) return Error{Code::kInvalid, path + " has no entry point"};

@@ -117,6 +117,10 @@ Outcome read_contract(const Model& model, const std::string& entry, Contract* co
   contract->outputs.resize(info.num_outputs);
   for (std::size_t i = 0; i < info.num_inputs; ++i) {
     if (Outcome failed = read_port(*model.input(index, i), &contract->inputs[i])) return failed;
+    if (model.input(index, i)->written != 0) {
+      return refuse("the model writes to its input '" + contract->inputs[i].name +
+                    "', and requests hold copies; have it return the new value instead");
+    }
   }
   for (std::size_t i = 0; i < info.num_outputs; ++i) {
     if (Outcome failed = read_port(*model.output(index, i), &contract->outputs[i])) return failed;

@@ -14,8 +14,10 @@ PLAN = "plans/forward.cpu:x86-64-v3.json"
 EXTERNAL: Document = {"name": "b.safetensors", "nbytes": 0, "sha256": "00" * 32}
 SIGNATURE: Document = {"algorithm": "ed25519", "public_key": "00" * 32, "value": "00" * 64}
 MANIFEST_EDITS: dict[str, tuple[str, object]] = {
-    "format 5": ("format", 5),
+    "format 6": ("format", 6),
     "format 3 without its key": ("format", 3),
+    "format 5 without its keys": ("format", 5),
+    "a written input in format 1": ("entries/0/inputs/0/written", True),
     "users' kernels in format 1": ("user_kernels", []),
     "format as text": ("format", "1"),
     "a key missing": ("numerics", DELETE),

@@ -10,9 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import sample
+import torch
 from served import Answer, Server, wait_for
 from serving_bundles import put, spin, types
+from torch import nn
 
+import hardtack
 from hardtack.codegen.ir.types import DType
 
 X = np.array([[1, 2, 3, 0]], np.float32)
@@ -152,6 +155,25 @@ def test_a_model_of_float8_is_not_loaded(program: Path, spin_folder: Path) -> No
     put(types((DType.F8E4M3,)), spin_folder / "spin" / "1" / "model.pkg")
     why = (
         'input "x_f8e4m3fn" of entry "forward" is f8e4m3fn, for which the protocol has no name; convert it in the model'
+    )
+    with Server(program, spin_folder, ready=False) as server:
+        wait_for(lambda: len(server.events("load failed")) == 1, "the load to fail")
+        assert server.get("/v2/health/ready").json()["error"].endswith(why)
+
+
+def test_a_model_that_writes_to_its_inputs_is_not_loaded(program: Path, spin_folder: Path) -> None:
+    class Writes(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.add_(1)
+
+    path = spin_folder / "spin" / "1" / "model.pkg"
+    options = hardtack.Options(written_inputs=("x",))
+    hardtack.export(
+        Writes().eval(), (torch.ones(3),), path=path, targets=["cpu:x86-64-v3"], options=options, progress=False
+    )
+    why = (
+        'input "x" of entry "forward" is written in place, and requests hold copies; have the model return the new '
+        "value instead"
     )
     with Server(program, spin_folder, ready=False) as server:
         wait_for(lambda: len(server.events("load failed")) == 1, "the load to fail")

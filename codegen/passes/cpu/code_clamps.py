@@ -44,9 +44,9 @@ def leave_out_clamps(graph: Graph, context: Context) -> tuple[Graph, Decisions]:
 
 
 def readers_of(graph: Graph) -> Counter[str]:
-    """How many ops, outputs and states are a value."""
+    """How many ops, outputs, states and written inputs are a value."""
     readers = Counter((*(x for op in graph.ops for x in uses(op)), *graph.outputs))
-    readers.update(s.final for s in graph.states if s.final is not None)
+    readers.update(graph.finals().values())
     return readers
 
 

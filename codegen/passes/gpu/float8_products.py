@@ -129,9 +129,8 @@ def _may_multiply(graph: Graph, op: Op) -> bool:
 
 def _kept(graph: Graph) -> set[str]:
     """Values that are there whether or not an op reads them."""
-    finals = {s.final for s in graph.states if s.final is not None}
     given = {*(i.name for i in graph.inputs), *(s.name for s in graph.states), *(c.name for c in graph.constants)}
-    return {*graph.outputs, *finals, *given}
+    return {*graph.outputs, *graph.finals().values(), *given}
 
 
 def _read(graph: Graph, ops: list[Op]) -> tuple[Op, ...]:

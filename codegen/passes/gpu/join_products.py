@@ -130,7 +130,7 @@ def _codes_of(c: Constant) -> tuple[object, ...]:
 
 
 def _kept(graph: Graph) -> frozenset[str]:
-    return frozenset({*graph.outputs, *(s.final for s in graph.states if s.final is not None)})
+    return frozenset({*graph.outputs, *graph.finals().values()})
 
 
 def _branches(products: Sequence[_Product]) -> tuple[Branch, ...]:

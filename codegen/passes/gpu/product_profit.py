@@ -95,7 +95,7 @@ def _lost_epilogues(
 
     What is computed element by element from several of the results is one kernel: gate and up of an MLP.
     """
-    kept = {*graph.outputs, *(s.final for s in graph.states if s.final is not None)}
+    kept = {*graph.outputs, *graph.finals().values()}
     kernels: list[set[str]] = []
     nbytes = 0.0
     for b in branches:

@@ -59,7 +59,7 @@ class Edit:
 
     def done(self) -> Graph:
         """The edited graph, without the ops that made numbers of codes for the products alone."""
-        needed = {*self.graph.outputs, *(s.final for s in self.graph.states if s.final is not None)}
+        needed = {*self.graph.outputs, *self.graph.finals().values()}
         kept: list[Op] = []
         for op in reversed(self.ops):
             if not op.outputs or needed.intersection(op.outputs):
@@ -79,7 +79,7 @@ def _stored_once(graph: Graph, base: str, signed: str) -> Graph:
     """The graph with all that reads the codes `base` of u8 reading the same as i8, so that these alone are in memory.
     As it is where nothing but products reads them, and where they are in memory anyway."""
     producers = {out: op for op in graph.ops for out in op.outputs}
-    if base not in producers or base in {*graph.outputs, *(s.final for s in graph.states)}:
+    if base not in producers or base in {*graph.outputs, *graph.finals().values()}:
         return graph
     chain = [producers[signed]]
     while chain[0].value(0) != base:

@@ -196,12 +196,14 @@ class _Trials:
                     found.append(run_program(self.ep, inputs, values, states=found[-1].states if found else {}))
         except Exception:  # whatever its ops raise: what holds for larger sizes does not hold for these
             return math.inf
-        return max(self._apart(f, w) for f, w in zip(found, want, strict=True))
+        given = (pytree.tree_leaves(call) for call in calls)  # as the module has left them
+        return max(self._apart(f, w, leaves) for f, w, leaves in zip(found, want, given, strict=False))
 
-    def _apart(self, found: Results, want: Results) -> float:
+    def _apart(self, found: Results, want: Results, given: Sequence[Any]) -> float:
         if len(found.outputs) != len(want.outputs):
             return math.inf
         pairs = list(zip(found.outputs, want.outputs, strict=True))
+        pairs += [(f, given[k]) for k, f in found.inputs.items()]
         for name in {**found.states, **want.states}:
             before = _given(self.ep, name)
             pairs.append((found.states.get(name, before), want.states.get(name, before)))
@@ -289,7 +291,7 @@ def run_program(
     """What the program gives for the leaves of its inputs, which stay as they are, like its states. states: what these
     are at the beginning, where that is not what was captured.
     """
-    rest, written = iter(inputs), written_inputs(ep)
+    rest, changed = iter(inputs), written_inputs(ep)
     flat: list[Any] = []
     for spec in ep.graph_signature.input_specs:
         if spec.kind is InputKind.USER_INPUT:
@@ -297,12 +299,14 @@ def run_program(
         else:
             assert spec.target is not None
             given = (states or {}).get(spec.target, _given(ep, spec.target))
-        flat.append(_copy(given) if spec.arg.name in written else given)  # weights may be large
+        flat.append(_copy(given) if spec.arg.name in changed else given)  # weights may be large
     found = interpreter(ep.graph_module, values).run(*flat)
     pairs = list(zip(found, ep.graph_signature.output_specs, strict=True))
     outputs = [f for f, spec in pairs if spec.kind is OutputKind.USER_OUTPUT]
     states = {name: f for f, spec in pairs if spec.kind in CHANGES for name in _names(ep, str(spec.target))}
-    return Results(outputs, states)
+    users = [s.arg.name for s in ep.graph_signature.input_specs if s.kind is InputKind.USER_INPUT]
+    written = {users.index(str(s.target)): f for f, s in pairs if s.kind is OutputKind.USER_INPUT_MUTATION}
+    return Results(outputs, states, written)
 
 
 def _names(ep: ExportedProgram, target: str) -> list[str]:

@@ -204,6 +204,7 @@ typedef struct ht_tensor_info {
   int32_t ndim;
   const ht_dim_info* shape;   /**< ndim of them */
   const ht_dim_info* strides; /**< ndim of them */
+  int32_t written;            /**< inputs: 1 where runs write to the caller's tensor; see ht_session_run */
 } ht_tensor_info;
 
 /** A size that each run may choose, or computes. */
@@ -371,14 +372,16 @@ HT_API ht_status* ht_session_create(ht_model* model, const ht_session_options* o
  * is fine. */
 HT_API void ht_session_free(ht_session* session);
 
-/** Runs `entry` (NULL: the bundle's only entry). Inputs are only read. An output whose data is NULL, or what an earlier
+/** Runs `entry` (NULL: the bundle's only entry). Inputs are only read, but for those that the
+ * contract calls written (ht_tensor_info.written): of these, the caller's memory holds the new value behind a run that
+ * succeeds. It must be writable and overlap no other input and no output. An output whose data is NULL, or what an earlier
  * run put there, gets the session's buffer, laid out as the contract says and valid until the next call on this
  * session: give such outputs as zeroed structs, and give them again as they are. Any other output must match the
  * contract like an input, be writable, and overlap neither an input nor another output; it is filled in place. An output
  * whose sizes the run computes (ht_session_bind says -1) is always the session's. On
  * success every field of an output in the session's buffer is set; shape and strides point to memory of the session.
  * After HT_CONTRACT and HT_INVALID_ARGUMENT (no such entry, a null pointer) nothing was run, nor after HT_OUT_OF_MEMORY
- * on the CPU; after HT_KERNEL, HT_CANCELLED and HT_DEVICE the caller's outputs may be partly written. Where states may
+ * on the CPU; after HT_KERNEL, HT_CANCELLED and HT_DEVICE the caller's outputs and written inputs may be partly written. Where states may
  * be, too, later runs of entries that use them, and reads of them, give HT_STATES until ht_session_reset, or until
  * ht_session_write_state has written each. None of these ends the session; HT_DEVICE may have ended the device for the whole process, which the message says. The
  * first run of a shape allocates; later ones do not. On CUDA a tensor lies on the device, where it is used in place if
