@@ -284,7 +284,10 @@ def _batch_norm_in_training(
         )
         for before, now in ((running_mean, mean), (running_var, whole))
     ]
-    return _by_moments(b, x, weight, bias, eps, var, mean), None, None, kept[0], kept[1]
+    # for the backward pass, as torch says that they are
+    inverse = b.pw("reciprocal", b.pw("sqrt", b.pw("add", var, eps)))
+    saved = [b.to(b.reshape(t, running_mean.shape), x.dtype) for t in (mean, inverse)]
+    return _by_moments(b, x, weight, bias, eps, var, mean), saved[0], saved[1], kept[0], kept[1]
 
 
 def _by_statistics(

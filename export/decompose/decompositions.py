@@ -15,6 +15,7 @@ from torch._decomp import get_decompositions
 
 from hardtack.exporter.decompose import (
     antialiased_resizes,
+    backward_ops,
     fractional_pools,
     linear_algebra,
     packed_int4,
@@ -295,6 +296,7 @@ OWN: dict[str, Callable[..., Any]] = {
     "aten._upsample_bicubic2d_aa.default": antialiased_resizes.bicubic,
     "aten._thnn_fused_lstm_cell.default": _lstm_cell,
     "aten._thnn_fused_gru_cell.default": _gru_cell,
+    **backward_ops.OWN,
     **linear_algebra.OWN,
 }
 """Ops that torch has no decomposition for, or none that is right for all dtypes."""
