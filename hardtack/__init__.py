@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from hardtack.plugins import GraphPass, Plugin
     from hardtack.regions import export_region
     from hardtack.runtime import Entry, Model, Session, Size, Tensor, load
+    from hardtack.training import TrainingStep, training_step
     from hardtack.weights import replace_weights
 
 __version__ = "0.1.0"
@@ -45,12 +46,14 @@ __all__ = [
     "Session",
     "Size",
     "Tensor",
+    "TrainingStep",
     "__version__",
     "export",
     "export_region",
     "load",
     "register_op",
     "replace_weights",
+    "training_step",
 ]
 _PLACES = {
     "hardtack.api": ("export",),
@@ -67,6 +70,7 @@ _PLACES = {
     "hardtack.plugins": ("GraphPass", "Plugin"),
     "hardtack.regions": ("export_region",),
     "hardtack.runtime": ("Entry", "Model", "Session", "Size", "Tensor", "load"),
+    "hardtack.training": ("TrainingStep", "training_step"),
     "hardtack.weights": ("replace_weights",),
 }  # fmt: skip
 _MODULE_OF = {name: module for module, names in _PLACES.items() for name in names}

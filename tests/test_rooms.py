@@ -19,9 +19,9 @@ PACKAGES = {"hardtack": ROOT / "hardtack", "hardtack.exporter": ROOT / "export",
 NEEDS_TORCH = {
     "hardtack.api", "hardtack.baked_module", "hardtack.caches", "hardtack.calibration", "hardtack.calibration_files",
     "hardtack.comparison", "hardtack.export", "hardtack.extending", "hardtack.gptq", "hardtack.linear_forms",
-    "hardtack.model_copies", "hardtack.moments", "hardtack.narrowing", "hardtack.observation", "hardtack.perplexity",
-    "hardtack.quantisation", "hardtack.quantised_layers", "hardtack.region_calls", "hardtack.regions",
-    "hardtack.smoothing", "hardtack.torchao_layers", "hardtack.widened",
+    "hardtack.model_copies", "hardtack.moments", "hardtack.narrowing", "hardtack.observation", "hardtack.optimizers",
+    "hardtack.perplexity", "hardtack.quantisation", "hardtack.quantised_layers", "hardtack.region_calls",
+    "hardtack.regions", "hardtack.smoothing", "hardtack.torchao_layers", "hardtack.training", "hardtack.widened",
 }  # fmt: skip
 # The one file that imports triton.
 COMPILES_TRITON = "hardtack.codegen.backends.triton.worker"

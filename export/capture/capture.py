@@ -298,7 +298,8 @@ def _refuse_training(ep: ExportedProgram) -> None:
     """A program with its backward part has results that are no results of forward."""
     if ep.graph_signature.backward_signature is not None:
         raise InputSpecError(
-            "the program holds a backward pass, too", fix="export the module itself: only forward can be compiled"
+            "the program holds a backward pass, too",
+            fix="export hardtack.training_step of the module, or the module itself",
         )
 
 

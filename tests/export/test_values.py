@@ -212,7 +212,7 @@ def test_chunks_of_a_padded_length(dim: Any) -> None:
         (
             lambda: _joint(),
             "the program holds a backward pass, too",
-            "export the module itself: only forward can be compiled",
+            "export hardtack.training_step of the module, or the module itself",
         ),
     ],
 )
