@@ -23,6 +23,7 @@ from examples.generate import demo as generate
 from examples.generate.model import words_of
 from examples.go import demo as go
 from examples.plain_c import demo as plain_c
+from examples.train import demo as train
 
 pytestmark = pytest.mark.slow
 
@@ -198,6 +199,18 @@ def test_generate_refuses_what_it_does_not_know() -> None:
     command = (program, bundle, generate.words_file())
     assert fails(*command, given="hardtack\n") == "generate: the model does not know the word hardtack\n"
     assert fails(*command, given="the " * 128 + "\n") == "generate: a prompt has 128 words; it may have 1 to 127\n"
+
+
+def test_training_in_cpp_learns_what_eager_learns(tmp_path: Path) -> None:
+    program, samples, bundle = build_example("train"), train.write_samples(), train.export()
+    losses, right = train.train(program, bundle)
+    eager, theirs = train.train_eager(*samples)
+    np.testing.assert_allclose(losses[:2], eager[:2], atol=2e-3)  # later ones have what rounding has become
+    np.testing.assert_allclose(losses, eager, atol=0.05)
+    assert losses[-1] < 0.2 < losses[0]
+    assert min(right, theirs) > 0.95 * train.COUNT
+    missing = tmp_path / "none.f32"
+    assert fails(program, bundle, missing) == f"train: there are no samples in {missing}\n"
 
 
 def test_the_same_face_from_c_from_go_and_from_eager() -> None:
