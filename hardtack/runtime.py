@@ -200,8 +200,8 @@ class Model:
         Tensors are numpy arrays or anything with DLPack, on the CPU or on the model's device; results are numpy arrays,
         or torch tensors where an argument is one; on CUDA they lie on the device if any argument does. bfloat16 and
         float8, which numpy lacks, are uint16 and uint8 bits. Each thread has a session of its own behind this call,
-        with its own states. Inputs of other strides than the contract's are copied first. Raises InputError and
-        RunError.
+        with its own states. Inputs of other strides than the contract's are copied first, but for those that the model
+        writes to (Tensor.written), which are refused. Raises InputError and RunError.
         """
         session = getattr(self._local, "session", None)
         if session is None:
