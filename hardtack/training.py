@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -134,7 +135,9 @@ def _joint(together: nn.Module, args: tuple[Any, ...], dynamic_shapes: Any) -> E
         )
     try:
         # of attention's kernels only the plain one has a backward pass in ops that can be taken apart
-        with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
+        with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), warnings.catch_warnings():
+            # torch warns about its own way of copying pytrees
+            warnings.filterwarnings("ignore", category=FutureWarning, message=".*treespec.*")
             ep = torch.export.export(together, args, dynamic_shapes=dynamic_shapes)
             _check_loss(ep)
             _leave_unread(ep)
