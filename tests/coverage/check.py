@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+import re
 import signal
 import tempfile
 import warnings
@@ -23,9 +24,17 @@ from hardtack.codegen.ir.constants import ConstantStore
 from hardtack.codegen.lower.builder import UnsupportedOp
 from hardtack.codegen.package.writer import write_bundle
 from hardtack.codegen.targets import backends_for
-from hardtack.exporter import EntryGraph, ExportError, InternalError, UnsupportedOpError, to_graphs
+from hardtack.exporter import (
+    EntryGraph,
+    Exported,
+    ExportError,
+    InternalError,
+    MutationError,
+    UnsupportedOpError,
+    to_graphs,
+)
 from tests.coverage.cases import Case, Made, Verdict
-from tests.coverage.judge import difference, eager, tensors
+from tests.coverage.judge import copied, difference, eager, inputs_of, tensors
 
 Tell = Callable[[Verdict], None]
 SECONDS = 30
@@ -125,7 +134,7 @@ def _ready(case: Case, tell: Tell) -> Ready | None:
             part = _part(case)
             made = part.made
             try:
-                exported = to_graphs(made.module, made.args, made.kwargs, made.dynamic_shapes)
+                exported = _exported(made)
             except InternalError:
                 raise
             except ExportError as error:
@@ -135,6 +144,17 @@ def _ready(case: Case, tell: Tell) -> Ready | None:
         tell(_verdict(case, "crashed", error))
         return None
     return Ready((part,), exported.entries["forward"], exported.store)
+
+
+def _exported(made: Made) -> Exported:
+    """The module's graph; inputs that it writes to are declared, as the refusal without that asks for."""
+    try:
+        return to_graphs(made.module, made.args, made.kwargs, made.dynamic_shapes)
+    except MutationError as error:
+        if "written_inputs=(" not in error.fix:
+            raise
+        names = re.findall(r"'([^']+)'", error.fix.partition("written_inputs=(")[2].partition(")")[0])
+        return to_graphs(made.module, made.args, made.kwargs, made.dynamic_shapes, written=tuple(names))
 
 
 @contextlib.contextmanager
@@ -219,8 +239,9 @@ def _judged(part: Part, model: hardtack.Model, entry: str) -> Verdict:
     case = part.case
     try:
         for args, want in part.calls:
-            got = tensors(model.session(entry)(*args, **part.made.kwargs))
-            if said := difference(part.made, args, got, want):
+            own, named = copied(args), copied(dict(part.made.kwargs))
+            got = tensors(model.session(entry)(*own, **named))
+            if said := difference(part.made, args, [*got, *inputs_of(own, named)], want):
                 return Verdict(case.suite, case.name, "different", said)
     except Exception as error:  # as above
         return _verdict(case, "crashed", error)
@@ -229,13 +250,17 @@ def _judged(part: Part, model: hardtack.Model, entry: str) -> Verdict:
 
 def _judge_joined(r: Ready, model: hardtack.Model, entry: str, path: Path, tell: Tell) -> None:
     """Each case's part of the results; where the run fails, each case runs alone."""
+    given = copied(r.args)
     try:
-        got = tensors(model.session(entry)(*r.args))
+        got = tensors(model.session(entry)(*given))
     except Exception:  # which case it is of is not known
         _check(_alone((p.case for p in r.parts), tell), path.with_suffix(".alone.pkg"), tell)
         return
     for part in r.parts:
         ((args, want),) = part.calls
-        mine, got = got[: len(want)], got[len(want) :]
+        own, given = given[: len(args)], given[len(args) :]
+        behind = inputs_of(own, {})
+        count = len(want) - len(behind)
+        mine, got = [*got[:count], *behind], got[count:]
         said = difference(part.made, args, mine, want)
         tell(Verdict(part.case.suite, part.case.name, "different" if said else "equal", said))

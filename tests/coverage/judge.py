@@ -34,13 +34,20 @@ def _tensor(x: Any) -> torch.Tensor:
 
 
 def eager(made: Made, args: Sequence[Any]) -> list[torch.Tensor]:
-    """What the module gives for copies of the arguments; its buffers stay as they are."""
-    copies, named = _copied(args), _copied(dict(made.kwargs))
+    """What the module gives for copies of the arguments, and what it makes of these; its buffers stay as they are."""
+    copies, named = copied(args), copied(dict(made.kwargs))
     with torch.no_grad():
-        return tensors(copy.deepcopy(made.module)(*copies, **named))
+        found = tensors(copy.deepcopy(made.module)(*copies, **named))
+    return [*found, *inputs_of(copies, named)]
 
 
-def _copied(tree: Any) -> Any:
+def inputs_of(args: Any, kwargs: Any) -> list[torch.Tensor]:
+    """The tensors among arguments."""
+    return [x for x in pytree.tree_leaves((tuple(args), dict(kwargs))) if isinstance(x, torch.Tensor)]
+
+
+def copied(tree: Any) -> Any:
+    """With tensors of its own."""
     return pytree.tree_map_only(torch.Tensor, torch.clone, tree)
 
 

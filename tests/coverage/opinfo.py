@@ -33,7 +33,7 @@ RANDOM = frozenset((
 """Entries with random numbers, of which a sample without any says what it is."""
 UNWRITTEN = frozenset(("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"))
 IN_PLACE = frozenset(("cauchy", "exponential", "geometric", "log_normal", "normal.in_place", "uniform"))
-"""Entries that write to their input, which has to be said at export: here they write to a copy."""
+"""Entries that write random numbers to their input: here to a copy, since no two inputs are alike afterwards."""
 PLACES = {"argsort": 1, "kthvalue": 2, "median": 1, "mode": 1, "nanmedian": 1, "sort": 1, "topk": 2}
 """Entry that says where its values lie, of equal ones where it likes -> the position of its argument dim."""
 
