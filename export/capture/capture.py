@@ -34,9 +34,9 @@ from hardtack.exporter.capture.torch_patches.composite_ops import composites_ask
 from hardtack.exporter.capture.torch_patches.dense_operands import dense_operands, writes_through
 from hardtack.exporter.capture.torch_patches.float_arithmetic import folds_noted
 from hardtack.exporter.capture.torch_patches.guard_lines import noted_lines
+from hardtack.exporter.capture.torch_patches.mask_selections import selections_of_whole_masks
 from hardtack.exporter.capture.torch_patches.new_constants import constants_kept
 from hardtack.exporter.capture.torch_patches.random_states import random_states_made_once
-from hardtack.exporter.capture.torch_patches.selections import selections_of_whole_masks
 from hardtack.exporter.capture.torch_patches.size_comparisons import watched
 from hardtack.exporter.capture.torch_patches.triton_calls import triton_calls_as_ops
 from hardtack.exporter.capture.torch_patches.whole_shapes import kept_whole
