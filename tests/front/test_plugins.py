@@ -82,7 +82,7 @@ def exported(path: Path, x: Tensor, **given: Any) -> dict[str, str]:
 def test_examples_of_the_page_run(tmp_path: Path) -> None:
     """In a process of their own, where Triton compiles: that of the tests may interpret it."""
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) == 6
+    assert len(blocks) == 7
     code = tmp_path / "page.py"
     code.write_text("\n".join(blocks))
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}

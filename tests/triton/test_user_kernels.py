@@ -165,7 +165,8 @@ SAID = {
         "MutationError",
         "the module writes to its input x\n  at tests/triton/user_problems.py:LINE\n"
         "    wrap_triton(accumulate_kernel)[(1,)](x, x, 5, BLOCK=64)\n"
-        "  To fix: work on a clone of the input and return it, or make it a registered buffer",
+        "  To fix: declare it, with Options(written_inputs=('x',)) or --written-input x, and runs write to the "
+        "caller's memory; or work on a clone of the input and return it, or make it a registered buffer",
     ),
     "large": (
         "TritonError",
