@@ -266,9 +266,10 @@ def _batch_norm_in_training(
     """By the batch's own moments, of which the running ones take the share `momentum`, of the variance what the batch
     says of the population's.
     """
+    types = [x.dtype if t is None else t.dtype for t in b.stated]  # of moments of half types float32
     if not training:
         out = b.to(_by_statistics(b, b.wide(x), weight, bias, running_mean, running_var, eps), x.dtype)
-        return out, None, None, running_mean, running_var
+        return out, None, None, b.to(running_mean, types[3]), b.to(running_var, types[4])
     var, mean = _batch_moments(b, x)
     count = ex.product(tuple(n for d, n in enumerate(x.shape) if d != 1))
     b.require("lt", 1, count, "batch norm in training needs more than one value of each channel")
@@ -280,13 +281,13 @@ def _batch_norm_in_training(
                 b.pw("mul", b.to(before, var.dtype), 1 - momentum),
                 b.pw("mul", b.reshape(now, before.shape), momentum),
             ),
-            before.dtype,
+            types[k],
         )
-        for before, now in ((running_mean, mean), (running_var, whole))
+        for k, before, now in ((3, running_mean, mean), (4, running_var, whole))
     ]
-    # for the backward pass, as torch says that they are
+    # for the backward pass
     inverse = b.pw("reciprocal", b.pw("sqrt", b.pw("add", var, eps)))
-    saved = [b.to(b.reshape(t, running_mean.shape), x.dtype) for t in (mean, inverse)]
+    saved = [b.to(b.reshape(t, running_mean.shape), types[k]) for k, t in ((1, mean), (2, inverse))]
     return _by_moments(b, x, weight, bias, eps, var, mean), saved[0], saved[1], kept[0], kept[1]
 
 

@@ -47,8 +47,13 @@ def inputs_of(args: Any, kwargs: Any) -> list[torch.Tensor]:
 
 
 def copied(tree: Any) -> Any:
-    """With tensors of its own."""
-    return pytree.tree_map_only(torch.Tensor, torch.clone, tree)
+    """With tensors of its own. Of a part of a tensor all of it is copied: an op may look beside."""
+    return pytree.tree_map_only(torch.Tensor, lambda t: copy.deepcopy(t) if is_part(t) else t.clone(), tree)
+
+
+def is_part(t: torch.Tensor) -> bool:
+    """Whether other elements lie in the tensor's memory, too."""
+    return t.layout is torch.strided and t.untyped_storage().nbytes() > t.numel() * t.element_size()
 
 
 def difference(made: Made, args: Sequence[Any], got: Sequence[torch.Tensor], want: Sequence[torch.Tensor]) -> str:

@@ -14,6 +14,7 @@ import torch.utils._pytree as pytree
 from torch import nn
 
 from tests.coverage.cases import Case, Made
+from tests.coverage.judge import copied
 
 SAMPLES = 3
 """Of an entry in a dtype of WHOLE; in another it has one of these, by turns. Time is torch's capture, call by call."""
@@ -129,17 +130,11 @@ def _made(k: int, dtype: torch.dtype) -> Made:
     if dtype not in WHOLE:
         turn = k + DTYPES.index(str(dtype).removeprefix("torch."))
         samples = samples and [samples[turn % len(samples)]]
-    tensors = tuple(_alone(x.detach()) for leaves, _ in samples for x in leaves if _is_tensor(x))
+    tensors = tuple(copied(x.detach()) for leaves, _ in samples for x in leaves if _is_tensor(x))
     without = [([_INPUT if _is_tensor(x) else x for x in leaves], spec) for leaves, spec in samples]
     module = Samples(_function(entry), without)
     by_value = entry.name not in UNWRITTEN and (entry.name not in RANDOM or _is_determined(module, tensors))
     return Made(module, tensors, by_value=by_value)
-
-
-def _alone(x: torch.Tensor) -> torch.Tensor:
-    """A copy, but of a part of a tensor, beside which the op may look."""
-    part = x.layout is torch.strided and x.untyped_storage().nbytes() > x.numel() * x.element_size()
-    return x if part else x.clone()
 
 
 def _is_determined(module: nn.Module, tensors: tuple[torch.Tensor, ...]) -> bool:
