@@ -224,7 +224,16 @@ def _batch_norm_inference(
     eps: float,
 ) -> Result:
     out = b.to(_by_statistics(b, b.wide(x), weight, bias, running_mean, running_var, eps), x.dtype)
-    return out, None, None
+    return out, *_no_moments(b)
+
+
+def _no_moments(b: Builder) -> tuple[Value | None, Value | None]:
+    """What stands for the batch's moments where it has no part: tensors without elements on CPUs."""
+    first, second = (
+        b.full(t.shape, 0, t.dtype) if t is not None and any(int_value(n) == 0 for n in t.shape) else None
+        for t in b.stated[1:3]
+    )
+    return first, second
 
 
 @converts("aten._native_batch_norm_legit.no_stats")
@@ -269,7 +278,7 @@ def _batch_norm_in_training(
     types = [x.dtype if t is None else t.dtype for t in b.stated]  # of moments of half types float32
     if not training:
         out = b.to(_by_statistics(b, b.wide(x), weight, bias, running_mean, running_var, eps), x.dtype)
-        return out, None, None, b.to(running_mean, types[3]), b.to(running_var, types[4])
+        return out, *_no_moments(b), b.to(running_mean, types[3]), b.to(running_var, types[4])
     var, mean = _batch_moments(b, x)
     count = ex.product(tuple(n for d, n in enumerate(x.shape) if d != 1))
     b.require("lt", 1, count, "batch norm in training needs more than one value of each channel")

@@ -279,6 +279,8 @@ def pinv(a: Tensor, *, atol: Tensor | None = None, rtol: Tensor | None = None, h
     """By singular values, or eigenvalues of what is hermitian; those within the tolerance count as 0."""
     if a.is_complex():
         raise CaptureError("pinv of complex matrices is not supported", fix="take real and imaginary parts apart")
+    if any(isinstance(n, int) and n == 0 for n in a.shape):
+        return torch.zeros_like(a.mT)
     if hermitian:
         values, right = torch.linalg.eigh(a)
         left, sizes = right, values.abs()

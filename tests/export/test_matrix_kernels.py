@@ -49,6 +49,7 @@ GIVEN: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "eigvalsh of the upper triangle": (lambda a: linalg.eigvalsh(a, UPLO="U"), (SQUARE,)),
     "svdvals": (lambda a, b, c: (linalg.svdvals(a), linalg.svdvals(b), linalg.svdvals(c)), (TALL, WIDE, SQUARE)),
     "pinv": (lambda a, b, c: (linalg.pinv(a), linalg.pinv(b), linalg.pinv(c)), (TALL, WIDE, LOW_RANK)),
+    "pinv of nothing": (lambda a: (linalg.pinv(a[:0]), linalg.pinv(a[:, :0], hermitian=False)), (SQUARE,)),
     "pinv with tolerances": (lambda a: (linalg.pinv(a, rtol=0.3), linalg.pinv(a, atol=1.0)), (SQUARE,)),
     "hermitian pinv": (lambda a: linalg.pinv(a, hermitian=True), (POSITIVE,)),
     "matrix_rank": (lambda a, b: (linalg.matrix_rank(a), linalg.matrix_rank(b)), (TALL, LOW_RANK)),

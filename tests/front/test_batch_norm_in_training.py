@@ -12,6 +12,8 @@ from torch.export import Dim
 
 import hardtack
 from hardtack.errors import InputError
+from tests.export.checks import check
+from tests.export.op_inputs import randn
 
 
 class Norm(nn.Module):
@@ -42,6 +44,12 @@ def test_outputs_and_running_statistics_are_eagers(momentum: float, dtype: torch
             found = torch.from_numpy(session.read_state(name))
             found = found.view(dtype) if dtype is torch.bfloat16 else found
             torch.testing.assert_close(found, want, rtol=near, atol=near)
+
+
+def test_moments_of_a_batch_that_has_no_part() -> None:
+    """They have no elements."""
+    mean, var = torch.tensor([0.5, -1.0]), torch.tensor([1.0, 0.5])
+    check(lambda x: torch.native_batch_norm(x, None, None, mean, var, False, 0.1, 1e-5), (randn(4, 2, 3),))
 
 
 def test_one_value_of_a_channel_is_refused(tmp_path: Path) -> None:
