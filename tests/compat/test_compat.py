@@ -79,9 +79,9 @@ def test_code_for_amd_is_read(path: Path) -> None:
 
 def test_a_newer_file_is_refused_with_both_numbers_whatever_else_is_new(tmp_path: Path) -> None:
     path = tmp_path / "newer.pkg"
-    path.write_bytes(corpus.pack({**corpus.good_files(), "manifest.json": canonical.dumps({"format": 5, "news": [1]})}))
-    assert corpus.python_error(path) == "<path>: manifest.json: format is 5; this reader knows formats 1 to 4"
+    path.write_bytes(corpus.pack({**corpus.good_files(), "manifest.json": canonical.dumps({"format": 6, "news": [1]})}))
+    assert corpus.python_error(path) == "<path>: manifest.json: format is 6; this reader knows formats 1 to 5"
     version = hardtack.__version__
     assert corpus.runtime_error(path) == (
-        f"HT_BAD_BUNDLE: <path>: this bundle has format 5; this version of Hardtack ({version}) reads formats 1 to 4"
+        f"HT_BAD_BUNDLE: <path>: this bundle has format 6; this version of Hardtack ({version}) reads formats 1 to 5"
     )
