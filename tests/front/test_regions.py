@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 import hardtack
 from hardtack.exporter import InputSpecError, MutationError, TrainingModeError
+from hardtack.regions import _relative
 
 
 class Pair(NamedTuple):
@@ -92,6 +93,14 @@ def test_the_report_says_what_was_gained(region: Any) -> None:
     faster = region.saved_seconds > 0
     assert (region.break_even_runs is not None) == faster
     assert ("pays after" if faster else "never pays") in text
+
+
+def test_a_difference_is_seen_in_what_is_not_finite() -> None:
+    nan, inf = torch.nan, torch.inf
+    assert _relative(torch.tensor([1.0, nan, inf]), torch.tensor([1.0, nan, inf])) == 0
+    for other in ([1.0, 0.0, inf], [1.0, nan, -inf], [nan, nan, inf]):
+        assert _relative(torch.tensor(other), torch.tensor([1.0, nan, inf])) == inf
+    assert _relative(torch.tensor([3.0, 4.0]), torch.tensor([2.0, 4.0])) == 0.25
 
 
 def test_copies_and_pickles_run(region: Any, stack: Stack) -> None:
