@@ -37,9 +37,6 @@ _ULPS = 16
 """How many ulps of 1 the results of a program and of its module may be apart."""
 _NOISE = (1.0, -4.0)
 """What normal random numbers are multiplied by: of few elements all may be positive, or within a clamp's limits."""
-_ATTEMPTS = 3
-"""Runs that must all be apart: what a size changes differs each time, what a kernel reads of memory that nobody has
-written does not."""
 _ROUNDING = 10.0
 """Of small inputs, the part of the usual difference that rounding alone explains."""
 
@@ -132,13 +129,10 @@ class _Trials:
             if symbol is None or symbol.is_number:
                 return "equal"  # no size of the program, or one that has become constant
             sizes[symbol] = sympy.Integer(size)
-        for _ in range(_ATTEMPTS):
-            distance = self._distance(sizes)
-            if distance is None:
-                return "refused"
-            if self.is_rounding(distance):
-                return "equal"
-        return "apart"
+        distance = self._distance(sizes)
+        if distance is None:
+            return "refused"
+        return "equal" if self.is_rounding(distance) else "apart"
 
     def is_rounding(self, distance: float) -> bool:
         return distance <= _TOLERANCE or distance <= _ROUNDING * self._usual
