@@ -123,7 +123,7 @@ def export_region(
     )
     seconds = time.perf_counter() - begun
     bundle = BakedBundle(os.fspath(info.path), str(_device(module)), torch.get_num_threads())
-    _check_states(bundle, region)
+    _check_states(bundle, region, info)
     baked = {c.name: BakedModule(bundle, c.name, c.calls[0].result, parts[c.name]) for c in region}
     measured = tuple(_measured(c, copied({"": parts[c.name]})[""], baked[c.name]) for c in region)
     return Region(_with_parts(module, baked), measured, info, seconds)
@@ -153,10 +153,13 @@ def _own_target(module: nn.Module) -> str:
     return f"cuda:sm_{major}{minor}"
 
 
-def _check_states(bundle: BakedBundle, region: Sequence[Calls]) -> None:
-    """A state would be each thread's own, and out of reach of the eager rest."""
+def _check_states(bundle: BakedBundle, region: Sequence[Calls], info: ExportInfo) -> None:
+    """MutationError, without a file, for a region with states: each thread would have its own, out of reach of the
+    eager rest."""
     states = bundle.model().states
     if states:
+        for written in filter(None, (info.path, info.weights_path)):
+            written.unlink()
         raise MutationError(
             f"the region {', '.join(c.name for c in region)} keeps states between calls: {', '.join(states)}",
             fix="leave out of it what writes to buffers or draws random numbers",
@@ -192,10 +195,15 @@ def _measured(calls: Calls, eager: nn.Module, baked: BakedModule) -> RegionPart:
 
 def _apart(call: Call, baked: BakedModule) -> float:
     got, want = (
-        [x.double() for x in pytree.tree_leaves(found) if isinstance(x, torch.Tensor) and not x.is_complex()]
+        [_real(x) for x in pytree.tree_leaves(found) if isinstance(x, torch.Tensor)]
         for found in (baked(*call.args, **call.kwargs), call.result)
     )
     return max((_relative(g, w) for g, w in zip(got, want, strict=True)), default=0.0)
+
+
+def _real(x: torch.Tensor) -> torch.Tensor:
+    """In float64; of complex numbers the parts."""
+    return torch.view_as_real(x.resolve_conj()).double() if x.is_complex() else x.double()
 
 
 def _relative(got: torch.Tensor, want: torch.Tensor) -> float:

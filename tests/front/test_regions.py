@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import hardtack
 from hardtack.exporter import InputSpecError, MutationError, TrainingModeError
-from hardtack.regions import _relative
+from hardtack.regions import _real, _relative
 
 
 class Pair(NamedTuple):
@@ -100,6 +100,7 @@ def test_a_difference_is_seen_in_what_is_not_finite() -> None:
     assert _relative(torch.tensor([1.0, nan, inf]), torch.tensor([1.0, nan, inf])) == 0
     for other in ([1.0, 0.0, inf], [1.0, nan, -inf], [nan, nan, inf]):
         assert _relative(torch.tensor(other), torch.tensor([1.0, nan, inf])) == inf
+    assert _relative(_real(torch.tensor([1 + 2j])), _real(torch.tensor([1 + 4j]))) == 0.5
     assert _relative(torch.tensor([3.0, 4.0]), torch.tensor([2.0, 4.0])) == 0.25
 
 
@@ -256,5 +257,6 @@ def test_what_is_refused(stack: Stack, tmp_path: Path) -> None:
     with pytest.raises(MutationError) as mutation:
         hardtack.export_region(nn.Sequential(Counting()).eval(), "0", (torch.ones(2),), path=path)
     assert mutation.value.what == "the region 0 keeps states between calls: count"
+    assert not path.exists()
     with pytest.raises(TrainingModeError):
         hardtack.export_region(Stack(), "head", (inputs(2, 5),), path=path)
