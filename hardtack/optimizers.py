@@ -80,9 +80,8 @@ def update_of(optimizer: torch.optim.Optimizer, parameters: Mapping[str, Tensor]
 
 
 def _check_group(group: Group) -> None:
-    for key in ("differentiable",):
-        if group.get(key):
-            raise InputSpecError(f"the optimizer is {key}", fix=f"leave {key} out")
+    if group.get("differentiable"):
+        raise InputSpecError("the optimizer is differentiable", fix="leave differentiable out")
     if group.get("momentum") and group.get("dampening"):
         raise InputSpecError(
             f"the optimizer has a dampening of {group['dampening']}, which torch leaves out of the first step only",

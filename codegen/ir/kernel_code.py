@@ -16,9 +16,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from hardtack.codegen.ir.types import DType
+
 Argument = tuple[Any, ...]
 ARGUMENT_KINDS = ("none", "tensor", "int", "float", "bool", "text", "dtype", "list")
 TRITON_KINDS = ("tensor", "int", "float", "result")
+TRITON_POINTERS = {
+    DType.F32: "*fp32", DType.F64: "*fp64", DType.F16: "*fp16", DType.BF16: "*bf16", DType.F8E4M3: "*fp8e4nv",
+    DType.F8E5M2: "*fp8e5", DType.F8E8M0: "*u8", DType.I8: "*i8", DType.I16: "*i16", DType.I32: "*i32",
+    DType.I64: "*i64", DType.U8: "*u8", DType.U16: "*u16", DType.U32: "*u32", DType.BOOL: "*u1",
+}  # fmt: skip
+"""What Triton takes a tensor of torch for."""
 
 
 @dataclass(frozen=True)

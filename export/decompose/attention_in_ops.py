@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.export import ExportedProgram
-from torch.fx import GraphModule, Node
+from torch.fx import Node
 
-from hardtack.exporter.decompose.copies import copied
+from hardtack.exporter.decompose.copies import copied, graphs_of
 
 _ATTENTION = torch.ops.aten.scaled_dot_product_attention.default
 _NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
@@ -21,18 +21,14 @@ _NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 
 def with_attention_in_ops(ep: ExportedProgram) -> ExportedProgram:
     """The program, or a copy of it in which such attention is a call of what torch takes it apart to."""
-    if not any(_is_in_ops(n) for m in _graphs(ep.graph_module) for n in m.graph.nodes):
+    if not any(_is_in_ops(n) for m in graphs_of(ep.graph_module) for n in m.graph.nodes):
         return ep
     made = ep._update(copied(ep), ep.graph_signature)
-    for graph in _graphs(made.graph_module):  # behind the verifier, which knows no functions of Python
+    for graph in graphs_of(made.graph_module):  # behind the verifier, which knows no functions of Python
         for node in filter(_is_in_ops, graph.graph.nodes):
             node.target = _attention
         graph.recompile()
     return made
-
-
-def _graphs(module: GraphModule) -> list[GraphModule]:
-    return [m for m in module.modules() if isinstance(m, GraphModule)]
 
 
 def _is_in_ops(node: Node) -> bool:

@@ -1,4 +1,6 @@
-"""A program's graph to be changed: torch's own copy of it may call nodes by other names than the signature does."""
+"""A program's graphs, and a copy of them to be changed: torch's own may call nodes by other names than the signature
+does.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,11 @@ import copy
 
 from torch.export import ExportedProgram
 from torch.fx import GraphModule
+
+
+def graphs_of(module: GraphModule) -> list[GraphModule]:
+    """The program's graph, and those of branches and loops."""
+    return [m for m in module.modules() if isinstance(m, GraphModule)]
 
 
 def copied(ep: ExportedProgram) -> GraphModule:

@@ -10,7 +10,7 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 
 from hardtack.exporter.aliases import written_operands
-from hardtack.exporter.decompose.copies import copied
+from hardtack.exporter.decompose.copies import copied, graphs_of
 
 aten = torch.ops.aten
 
@@ -33,8 +33,7 @@ def _written(module: GraphModule) -> list[GraphModule]:
     """The graphs, the program's and those of branches and loops, that write to tensors. The others stay: torch refuses
     a branch whose result is a view of what it is given.
     """
-    graphs = [m for m in module.modules() if isinstance(m, GraphModule)]
-    return [m for m in graphs if any(written_operands(n) for n in m.graph.nodes)]
+    return [m for m in graphs_of(module) if any(written_operands(n) for n in m.graph.nodes)]
 
 
 def _drops_nothing(node: Node) -> bool:

@@ -18,7 +18,7 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from hardtack.exporter.decompose.copies import copied
+from hardtack.exporter.decompose.copies import copied, graphs_of
 
 
 def _map(body: Callable[..., Any], mapped: Sequence[Any], extra: Sequence[Any] = ()) -> Any:
@@ -73,20 +73,15 @@ _IN_OPS: dict[str, Callable[..., Any]] = {"flex_attention": math_attention, "map
 
 def with_higher_order_ops_apart(ep: ExportedProgram) -> ExportedProgram:
     """The program, or a copy of it in which functions are called in place of the ops of _IN_OPS."""
-    if not any(_function(node) for graph in _graphs(ep.graph_module) for node in graph.graph.nodes):
+    if not any(_function(node) for graph in graphs_of(ep.graph_module) for node in graph.graph.nodes):
         return ep
     made = ep._update(copied(ep), ep.graph_signature)
-    for graph in _graphs(made.graph_module):  # behind the verifier, which knows no functions of Python
+    for graph in graphs_of(made.graph_module):  # behind the verifier, which knows no functions of Python
         for node in list(graph.graph.nodes):
             if (function := _function(node)) is not None:
                 _call_in_place_of(node, graph, function)
         graph.recompile()
     return made
-
-
-def _graphs(module: GraphModule) -> list[GraphModule]:
-    """The program's graph, and those of branches and loops."""
-    return [m for m in module.modules() if isinstance(m, GraphModule)]
 
 
 def _function(node: Node) -> Callable[..., Any] | None:

@@ -17,7 +17,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statically_known_true
 
-from hardtack.exporter.decompose.copies import copied
+from hardtack.exporter.decompose.copies import copied, graphs_of
 from hardtack.exporter.errors import PluginError, SourceLine
 from hardtack.exporter.extensions import TORCH_NAMESPACES, Extensions, Given
 from hardtack.exporter.functional_ops import call_functional, tensors_of
@@ -115,7 +115,7 @@ def _is_early(op: OpOverload) -> bool:
 def _of_triton(ep: ExportedProgram) -> dict[OpOverload, Given]:
     """The functions of the ops of torch.library.triton_op that a program calls."""
     found: dict[OpOverload, Given] = {}
-    for part in _graphs(ep.graph_module):
+    for part in graphs_of(ep.graph_module):
         for node in part.graph.nodes:
             function = function_of(node.target)
             if function is not None:
@@ -173,12 +173,8 @@ def check_called(ep: ExportedProgram, extensions: Extensions, what: str) -> None
 
 def _calls(module: GraphModule, ops: Mapping[OpOverload, Given]) -> Iterator[Node]:
     """Nodes that call one of the ops, in branches and loops, too."""
-    for part in _graphs(module):
+    for part in graphs_of(module):
         yield from (n for n in part.graph.nodes if n.op == "call_function" and n.target in ops)
-
-
-def _graphs(module: GraphModule) -> list[GraphModule]:
-    return [part for part in module.modules() if isinstance(part, GraphModule)]
 
 
 def _check(node: Node, given: Given, extensions: Extensions) -> None:

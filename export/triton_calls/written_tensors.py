@@ -11,16 +11,13 @@ from typing import Any
 import torch
 from torch._higher_order_ops import triton_kernel_wrap
 
+from hardtack.codegen.ir.kernel_code import TRITON_POINTERS
+from hardtack.exporter.dtypes import TORCH_DTYPE
 from hardtack.exporter.errors import CaptureError, SourceLine
 from hardtack.exporter.triton_calls.kernel_text import file_of, head_line
 
 _TORCH: Any = triton_kernel_wrap
-POINTERS = {
-    torch.bool: "*u1", torch.uint8: "*u8", torch.int8: "*i8", torch.int16: "*i16", torch.int32: "*i32",
-    torch.int64: "*i64", torch.uint16: "*u16", torch.uint32: "*u32", torch.float16: "*fp16", torch.bfloat16: "*bf16",
-    torch.float32: "*fp32", torch.float64: "*fp64", torch.float8_e4m3fn: "*fp8e4nv", torch.float8_e5m2: "*fp8e5",
-}  # fmt: skip
-"""What Triton takes a tensor for."""
+_POINTERS = {TORCH_DTYPE[dtype]: pointer for dtype, pointer in TRITON_POINTERS.items()}
 
 
 def written_tensors(
@@ -59,7 +56,7 @@ def _type(p: Any, value: Any) -> str:
     if p.annotation_type:
         return str(p.annotation_type)
     if isinstance(value, torch.Tensor):
-        return POINTERS.get(value.dtype, "*u8")
+        return _POINTERS.get(value.dtype, "*u8")
     return "fp32" if isinstance(value, float) else "i64"
 
 

@@ -9,18 +9,11 @@ from hardtack.codegen.backends.triton.kernel import Argument, TritonKernel, anch
 from hardtack.codegen.backends.triton.sketch import divisor
 from hardtack.codegen.backends.triton.triton_templates import renders
 from hardtack.codegen.ir.expr import ONE, Expr, as_expr, bounds, const
-from hardtack.codegen.ir.kernel_code import Constexpr, TritonParameter
+from hardtack.codegen.ir.kernel_code import TRITON_POINTERS, Constexpr, TritonParameter
 from hardtack.codegen.ir.loops import Buffer
 from hardtack.codegen.ir.schedule import Kernel
-from hardtack.codegen.ir.types import DType
 from hardtack.codegen.lower.gpu_custom import TritonCall
 
-POINTERS = {
-    DType.F32: "*fp32", DType.F64: "*fp64", DType.F16: "*fp16", DType.BF16: "*bf16", DType.F8E4M3: "*fp8e4nv",
-    DType.F8E5M2: "*fp8e5", DType.F8E8M0: "*u8", DType.I8: "*i8", DType.I16: "*i16", DType.I32: "*i32",
-    DType.I64: "*i64", DType.U8: "*u8", DType.U16: "*u16", DType.U32: "*u32", DType.BOOL: "*u1",
-}  # fmt: skip
-"""What Triton takes a tensor of torch for."""
 FLOAT_WORDS = {"fp32": ("<f", "<i"), "fp64": ("<d", "<q")}
 """Of a float parameter, how its bits become the integer that a launch passes."""
 NARROW = 2**31
@@ -40,7 +33,7 @@ def render_launch(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel
     for p, (kind, value) in zip(what.code.parameters, what.arguments, strict=True):
         if kind in ("tensor", "result"):
             buffer = inside[value] if kind == "tensor" else results[value]
-            type_ = p.type or POINTERS[buffers[buffer].dtype]
+            type_ = p.type or TRITON_POINTERS[buffers[buffer].dtype]
             at = p.specialised and p.aligned
             arguments.append(Argument(p.name, type_, ("buffer", memory.index(buffer)), at))
         elif kind == "int" and as_expr(value) is ONE and p.specialised:
