@@ -15,8 +15,8 @@ suite (OpInfo: the first three samples of each entry in float32, int64 and compl
 that eager takes on a CPU), PyTorch's examples of torch.export (exportdb) and a list of features that models use. Each
 case is exported, run through a file on this CPU and compared with eager: types, shapes, values. "Captured" counts what
 torch.export itself captures and takes apart.
-`./dev test` runs a fixed tenth of the features and of exportdb, `./dev test --sweep` all of them; they fail where a
-case does not do what this page says.
+`./dev test` runs a fixed tenth of the features and of exportdb, `./dev test --sweep` all three; they fail where a case
+does not do what this page says.
 
 """
 

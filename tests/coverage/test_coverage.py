@@ -1,11 +1,14 @@
-"""A fixed part of the features and of exportdb: each does what docs/coverage.md says of it."""
+"""A fixed part of the features and of exportdb, and in sweeps torch's own ops: each does what docs/coverage.md says."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
+from tests.coverage import opinfo
 from tests.coverage.__main__ import PAGE, chosen, verdicts
-from tests.coverage.cases import Verdict
+from tests.coverage.cases import Case, Verdict
 from tests.coverage.report import listed, page, reason
 
 PARTS = 10
@@ -14,11 +17,23 @@ PARTS = 10
 @pytest.mark.sweep(share=PARTS)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_the_page_says_what_is_so(part: int) -> None:
-    cases = chosen(("features", "exportdb"), (), "")[part::PARTS]
+    assert not unlike_the_page(chosen(("features", "exportdb"), (), "")[part::PARTS])
+
+
+@pytest.mark.sweep(only=True)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_the_page_says_what_is_so_of_torchs_ops(part: int) -> None:
+    """Entry by entry, all dtypes of one together."""
+    cases = list(opinfo.cases())
+    names = {*list(dict.fromkeys(c.name for c in cases))[part::PARTS]}
+    assert not unlike_the_page([c for c in cases if c.name in names])
+
+
+def unlike_the_page(cases: Sequence[Case]) -> list[Verdict]:
+    """Verdicts that are not on it: python -m tests.coverage --write makes it anew."""
     expected = listed(PAGE.read_text())
     found = verdicts(cases, 1, lambda v, done: None)
-    unlike = [v for v in found if v.what != expected.get((v.suite, v.name), "equal")]
-    assert not unlike, "python -m tests.coverage --write features exportdb"
+    return [v for v in found if v.what != expected.get((v.suite, v.name), "equal")]
 
 
 def test_every_case_has_a_name_of_its_own() -> None:

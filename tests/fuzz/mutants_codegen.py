@@ -267,7 +267,7 @@ CODEGEN: tuple[Mutant, ...] = (
         "what lies in one state's memory at the end is not copied to another state",
         "cpu",
         "codegen/plan/planner.py",
-        (("if lowered.in_place.get(value) != s]", "if value not in lowered.in_place]"),),
+        (("if s not in (value, lowered.in_place.get(value))]", "if s != value and value not in lowered.in_place]"),),
     ),
     Mutant(
         "picked from what is overwritten",
