@@ -511,8 +511,8 @@ _SUBSTITUTIONS = 256
 def never_negative(e: Expr) -> bool:
     """True if e >= 0 is known from bounds, whichever argument of a maximum that it subtracts is the largest. With a
     quotient of a and b in place of c*(a // b): what is above -1 is not below 0, and a // b is at most a / b, at least
-    (a - b + 1) / b. A minimum is at most each of its arguments, and a % b at most b - 1, and a where that is not
-    negative. False, too, where this takes more than _SUBSTITUTIONS.
+    (a - b + 1) / b. A minimum is at most each of its arguments, a % b at most b - 1, and a where that is not
+    negative, an axis at most its extent - 1. False, too, where this takes more than _SUBSTITUTIONS.
     """
     return _never_negative(e, [_SUBSTITUTIONS])
 
@@ -538,11 +538,22 @@ def _never_negative(e: Expr, left: list[int]) -> bool:
         if c < 0 and isinstance(rest, Mod):
             tops = [rest.b - 1, *([rest.a] if _never_negative(rest.a, left) else [])]
             return any(_never_negative(e - term + top * c, left) for top in tops)
+    if (least := _without_axes(e)) is not e and _never_negative(least, left):
+        return True
     for term in terms_of(e):
         c, rest = _split_coefficient(term)
         if c > 0 and isinstance(rest, FloorDiv) and isinstance(rest.b, Const):
             return _never_negative((e - term) * rest.b + (rest.a - rest.b + 1) * c + (rest.b - 1), left)
     return False
+
+
+def _without_axes(e: Expr) -> Expr:
+    """At most e: with the last place of each axis that e subtracts."""
+    for term in terms_of(e):
+        c, rest = _split_coefficient(term)
+        if c < 0 and isinstance(rest, Sym) and rest.extent is not None:
+            e = e - term + (rest.extent - 1) * c
+    return e
 
 
 def product(values: Iterable[ExprLike]) -> Expr:

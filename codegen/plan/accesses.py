@@ -122,8 +122,19 @@ def _touched(s: Load | Store, buffer: Buffer) -> Access:
 
     Not wider than need be: the same kernel may be launched on a part of one buffer and on the whole of another.
     """
-    sizes = [_end(e, n) or n for e, n in zip(s.index, buffer.shape, strict=True)]
+    passed = not isinstance(s, Load) or s.mask is None
+    sizes = [_end(e, n) or (_passed(e) if passed else None) or n for e, n in zip(s.index, buffer.shape, strict=True)]
     return _box(False, buffer, [ZERO] * len(sizes), sizes)
+
+
+def _passed(e: Expr) -> Expr | None:
+    """The extent of an axis that is an index by itself: each of its places is accessed, for what guards say of sizes
+    where nothing else is known to.
+    """
+    if not isinstance(e, Sym) or e.extent is None or any(y.extent is not None for y in free_syms(e.extent)):
+        return None
+    least = bounds(e.extent)[0]
+    return e.extent if least is not None and least >= 0 else maximum(e.extent, ZERO)
 
 
 def _end(e: Expr, size: Expr) -> Expr | None:

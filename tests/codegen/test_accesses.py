@@ -133,6 +133,29 @@ def test_one_kernel_copies_nothing_out_of_something_and_out_of_nothing(tmp_path:
     assert [r.shape for r in hardtack.load(tmp_path / "m.pkg")(torch.randn(3))] == [(0,), (0,)]
 
 
+class Routed(torch.nn.Module):
+    """Rows that masks pick are added to others, twice: one kernel, which reads as many as there are places."""
+
+    def forward(self, x: torch.Tensor, places: torch.Tensor, masks: torch.Tensor) -> torch.Tensor:
+        out = x
+        for mask in masks:
+            rows = torch.cat([out[torch.nonzero(m).squeeze(1)] for m in (mask, mask.logical_not())])
+            out = out.index_add(0, places, rows.cumsum(0))
+        return out
+
+
+def test_one_kernel_reads_rows_whose_numbers_are_found_apart(tmp_path: Path) -> None:
+    example = torch.randn(5, 7), torch.tensor([0, 2, 2, 1, 4]), torch.tensor([[1, 0, 1, 1, 0], [0, 1, 1, 0, 1]]) > 0
+    number = torch.export.Dim("number", max=9)
+    module = Routed().eval()
+    hardtack.export(module, example, path=tmp_path / "m.pkg", dynamic_shapes=(None, {0: number}, None))
+    session = hardtack.load(tmp_path / "m.pkg").session()
+    x, places, masks = example
+    torch.testing.assert_close(session(x, places, ~masks), module(x, places, ~masks))
+    with pytest.raises(hardtack.RunError, match="with number = 4, u0 = 3, u1 = 2 the left side is 5, expected equal to 4"):
+        session(x, places[1:], masks)
+
+
 def test_accesses_that_cannot_both_be_so_are_refused() -> None:
     n, m = sym("n", 1, 9), sym("m", 1, 9)
     with pytest.raises(ValueError, match="one kernel and the same ints, but other accesses"):

@@ -163,6 +163,19 @@ def test_digits_by_a_size_lie_within_their_number() -> None:
         assert not known_in_range(B + floordiv(sym("p", extent=2 * size + 1), size), const(7))
 
 
+def test_quotients_of_an_axis_lie_behind_a_size_that_is_rounded() -> None:
+    """The second half of chunks of a length, as state-space models have them: 16 heads a chunk."""
+    chunks = floordiv(M + mod(-mod(M, 256), 256), 256)
+    chunk = floordiv(sym("i", extent=16 * chunks), 16)
+    assert known_in_range(chunk, chunks)
+    assert known_in_range(chunks + chunk, 2 * chunks)
+    assert not known_in_range(chunks + chunk + 1, 2 * chunks)
+    assert not known_in_range(chunks + chunk, 2 * chunks - 1)
+    i = sym("i", extent=M)
+    assert never_negative(16 * floordiv(i, 16) - i + 15)
+    assert not never_negative(16 * floordiv(i, 16) - i + 14)
+
+
 @settings(max_examples=num_examples(300), deadline=None)
 @given(trees, st.integers(1, 6), st.sampled_from([N, M]), environments())
 def test_substitution_is_evaluation(t: Tree, k: int, size: Expr, env: dict[str, int]) -> None:
