@@ -4,33 +4,24 @@ changes the parameters, which are states of the sessions that run it.
     step = training_step(model, (x,), (y,), loss=F.cross_entropy, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
     export(step, step.args, path="train.pkg")
 
+With accumulate=True gradients are states, too, to which several runs add before the parameters change.
+
 torch makes the program of forward and backward (torch.export.experimental); what is here turns its results into outputs
 and writes in place, so that it is captured as every other module is.
 """
 
 from __future__ import annotations
 
-import copy
 import inspect
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree
 from torch import Tensor, nn
-from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind, OutputKind
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from hardtack.exporter.capture.capture import WRAPPED
-from hardtack.exporter.capture.torch_errors import translated
-from hardtack.exporter.errors import CaptureError, ExportError, InputSpecError
+from hardtack.exporter.errors import InputSpecError
+from hardtack.joint_program import JointGraph, Loss, Together, check_gradients, joint_program
 from hardtack.optimizers import Update, update_of
-
-_TOLERANCE = 1e-3
-"""How far loss and gradients of the program may be from eager's on the example, in parts of the largest number."""
-Loss = Callable[..., Tensor]
 
 
 def training_step(
@@ -40,6 +31,7 @@ def training_step(
     *,
     loss: Loss,
     optimizer: torch.optim.Optimizer | None = None,
+    accumulate: bool = False,
     dynamic_shapes: Any = None,
 ) -> TrainingStep:
     """A module that trains `model` by one batch, in the mode that its parts are in, and is exported as any other.
@@ -50,36 +42,55 @@ def training_step(
     Without an optimizer it gives (loss, {parameter: gradient}), of the parameters that require gradients. With one,
     torch.optim.SGD, Adam or AdamW of parameters of the model, it gives the loss, and the parameters and what the
     optimizer keeps of each are states. Where the optimizer's lr is a tensor, the step takes it as its last input, lr.
+    accumulate: the step adds the gradients to states, gradient.<parameter>, which begin as zeros, and gives the loss.
+    With an optimizer step.update is a module, to be exported beside the step, that changes the parameters by what these
+    states have, sets them to zero, and gives their norm; lr is its input then.
     The model and the optimizer stay as they are; states begin with what they have.
 
     Raises ExportError and its subclasses: InputSpecError for arguments that do not fit, CaptureError for what torch
     cannot trace, or where the program's gradients are not eager's.
     """
-    _check(model, optimizer)
+    _check(model, optimizer, accumulate)
     update = None if optimizer is None else update_of(optimizer, dict(model.named_parameters()))
     args, names = (*inputs, *targets), _names(model, loss, len(inputs), len(targets))
-    together = _named(_Together, names)(model, loss, len(inputs))
-    joint = _joint(together, args, dynamic_shapes)
-    _check_gradients(joint, together, args)
+    together = _named(Together, names)(model, loss, len(inputs))
+    joint = joint_program(together, args, dynamic_shapes)
+    check_gradients(joint, together, args)
+    step = JointGraph(joint, model)
+    if accumulate:
+        return _accumulating(step, names, model, update, args, dynamic_shapes)
     names += ["lr"] if update is not None and update.lr is not None else []
-    made: TrainingStep = _named(TrainingStep, names)(joint, model, update, args, dynamic_shapes)
+    made: TrainingStep = _named(TrainingStep, names)(step, model, update, args, dynamic_shapes)
     return made
 
 
-def _check(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> None:
+def _accumulating(
+    step: JointGraph, names: list[str], model: nn.Module, update: Update | None, args: tuple[Any, ...], shapes: Any
+) -> TrainingStep:
+    """The step that adds gradients up, and what changes the parameters by them."""
+    parameters = dict(model.named_parameters())
+    sums = {f"{_GRADIENT}.{n}": torch.zeros_like(parameters[n]).detach() for n in step.gradients}
+    made: TrainingStep = _named(TrainingStep, names)(step, model, None, args, shapes, sums)
+    if update is not None:
+        made.__dict__["update"] = _named(UpdateStep, ["lr"] if update.lr is not None else [])(model, update, sums)
+    return made
+
+
+def _check(model: nn.Module, optimizer: torch.optim.Optimizer | None, accumulate: bool) -> None:
     if not isinstance(model, nn.Module):
         raise InputSpecError(f"the model is a {type(model).__name__}", fix="pass an nn.Module, whose parameters train")
     if not any(p.requires_grad for p in model.parameters()):
         raise InputSpecError(
             "no parameter of the model requires gradients", fix="call requires_grad_() on what is to be trained"
         )
-    if hasattr(model, _OPTIMIZER) and optimizer is not None:
-        raise InputSpecError(
-            f"the model has an attribute {_OPTIMIZER}, the name of the states of optimizers", fix="give it another name"
-        )
+    for name, what, used in ((_OPTIMIZER, "optimizers", optimizer is not None), (_GRADIENT, "gradients", accumulate)):
+        if used and hasattr(model, name):
+            raise InputSpecError(
+                f"the model has an attribute {name}, the name of the states of {what}", fix="give it another name"
+            )
 
 
-_OPTIMIZER = "optimizer"
+_OPTIMIZER, _GRADIENT = "optimizer", "gradient"
 
 
 def _names(model: nn.Module, loss: Loss, num_inputs: int, num_targets: int) -> list[str]:
@@ -111,92 +122,6 @@ def _named(base: type[Any], names: Sequence[str]) -> type[Any]:
     return type(base.__name__, (base,), {"forward": forward})
 
 
-class _Together(nn.Module):
-    """The model and its loss; it is in the modes that the model's parts are in."""
-
-    def __init__(self, model: nn.Module, loss: Loss, num_inputs: int) -> None:
-        super().__init__()
-        setattr(self, WRAPPED, model)
-        self.training = model.training
-        self.loss, self.num_inputs = loss, num_inputs
-
-    def call(self, *args: Any) -> tuple[Tensor]:
-        made = getattr(self, WRAPPED)(*args[: self.num_inputs])
-        return (self.loss(made, *args[self.num_inputs :]),)
-
-
-def _joint(together: nn.Module, args: tuple[Any, ...], dynamic_shapes: Any) -> ExportedProgram:
-    """torch's program of loss and gradients. Its door imports Triton, so it is opened here only."""
-    from torch.export import experimental
-
-    if not hasattr(experimental, "_export_forward_backward"):
-        raise ExportError(
-            f"torch {torch.__version__} cannot export a backward pass", fix="use a version of torch from 2.11 to 2.13"
-        )
-    try:
-        # of attention's kernels only the plain one has a backward pass in ops that can be taken apart
-        with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), warnings.catch_warnings():
-            # torch warns about its own way of copying pytrees
-            warnings.filterwarnings("ignore", category=FutureWarning, message=".*treespec.*")
-            ep = torch.export.export(together, args, dynamic_shapes=dynamic_shapes)
-            _check_loss(ep)
-            _leave_unread(ep)
-            joint: ExportedProgram = experimental._export_forward_backward(ep)
-            _refuse_writes(joint)
-            return joint
-    except ExportError:
-        raise
-    except Exception as error:  # torch raises many types; each becomes one of ours, with its cause kept
-        raise _of_gradients(str(error), together, args) or translated(error) from error
-
-
-def _of_gradients(text: str, together: nn.Module, args: tuple[Any, ...]) -> InputSpecError | None:
-    """What torch says of parameters that get no gradient."""
-    if "marked as the loss, but it does not require gradients" in text:
-        return InputSpecError(
-            "the loss does not depend on a parameter that requires gradients",
-            fix="leave no_grad and detach out, and call requires_grad_() on what is to be trained",
-        )
-    if "did not receive a gradient" not in text:
-        return None
-    own = copy.deepcopy(together)
-    named = {name: p for name, p in own.named_parameters() if p.requires_grad}
-    with torch.enable_grad():
-        found = torch.autograd.grad(own(*args)[0], [*named.values()], allow_unused=True)
-    unread = [_plain(name) for name, grad in zip(named, found, strict=True) if grad is None]
-    return InputSpecError(
-        f"the loss does not depend on {', '.join(unread) or 'a parameter'}",
-        fix="call requires_grad_(False) on parameters that are not trained",
-    )
-
-
-def _check_loss(ep: ExportedProgram) -> None:
-    (value,) = (n.meta.get("val") for n in ep.graph.output_node().args[0][-1:])
-    is_number = isinstance(value, Tensor) and value.numel() == 1 and value.dim() == 0
-    if not is_number or not value.is_floating_point():
-        shape = f"a tensor of shape {list(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
-        raise InputSpecError(f"the loss gives {shape}", fix="have it give one number, as loss.mean() does")
-
-
-def _leave_unread(ep: ExportedProgram) -> None:
-    """Of parameters that nothing reads, and of further names of one, torch asks for no gradient, which eager gives none
-    of either."""
-    nodes = {n.name: n for n in ep.graph.nodes if n.op == "placeholder"}
-    for spec in ep.graph_signature.input_specs:
-        node = nodes[spec.arg.name]
-        if spec.kind is InputKind.PARAMETER and not node.users:
-            node.meta["val"] = node.meta["val"].detach()
-
-
-def _refuse_writes(ep: ExportedProgram) -> None:
-    for spec in ep.graph_signature.output_specs:
-        if spec.kind is OutputKind.USER_INPUT_MUTATION:
-            raise InputSpecError(
-                f"the model writes to its input {spec.target}, of which a training step takes no gradient",
-                fix="have forward work on a clone of it",
-            )
-
-
 class _Held(nn.Module):
     """Tensors by their names in the model, without what the model does."""
 
@@ -217,33 +142,45 @@ class _Held(nn.Module):
         else:
             place.register_buffer(last, tensor)
 
+    def hold_all(self, tensors: Mapping[str, Tensor]) -> None:
+        for name, tensor in tensors.items():
+            self.hold(name, tensor)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What is held, by name."""
+        return {
+            **dict(self.named_parameters(remove_duplicate=False)),
+            **dict(self.named_buffers(remove_duplicate=False)),
+        }
+
 
 class TrainingStep(_Held):
-    """What `training_step` gives. args, dynamic_shapes: those to export it with."""
+    """What `training_step` gives. args, dynamic_shapes: those to export it with. update: what changes the parameters,
+    of a step that adds gradients up."""
 
     args: tuple[Any, ...]
     dynamic_shapes: Any
+    update: UpdateStep | None
 
     def __init__(
         self,
-        joint: ExportedProgram,
+        step: JointGraph,
         model: nn.Module,
         update: Update | None,
         args: tuple[Any, ...],
         dynamic_shapes: Any,
+        sums: Mapping[str, Tensor] | None = None,
     ) -> None:
         super().__init__()
-        for name, p in model.named_parameters(remove_duplicate=False):
-            self.hold(name, p)
-        for name, b in model.named_buffers(remove_duplicate=False):
-            self.hold(name, b)
-        self._step = _Graph(joint, model)
-        self._update = update
+        self.hold_all(dict(model.named_parameters(remove_duplicate=False)))
+        self.hold_all(dict(model.named_buffers(remove_duplicate=False)))
+        self.hold_all(sums or {})
+        self._step, self._update, self._sums = step, update, tuple(sums or ())
         self.args, self.dynamic_shapes = args, dynamic_shapes
+        self.__dict__["update"] = None  # no part of this module
         if update is None:
             return
-        for name, t in update.states().items():
-            self.hold(f"{_OPTIMIZER}.{name}", t)
+        self.hold_all(_kept(update))
         if update.lr is not None:
             self.args = (*args, update.lr.detach().clone())
             self.dynamic_shapes = _with_lr(dynamic_shapes)
@@ -252,18 +189,44 @@ class TrainingStep(_Held):
         """The loss, and what becomes of the model. args: as `args`."""
         update = self._update
         lr = args[-1] if update is not None and update.lr is not None else None
-        tensors = {
-            **dict(self.named_parameters(remove_duplicate=False)),
-            **dict(self.named_buffers(remove_duplicate=False)),
-        }
+        tensors = self.tensors()
         loss, gradients, buffers = self._step(tensors, args if lr is None else args[:-1])
         with torch.no_grad():
             for name, new in buffers.items():
                 tensors[name].copy_(new)
-            if update is None:
-                return loss, gradients
-            update.apply(tensors, gradients, f"{_OPTIMIZER}.", lr)
-        return loss
+            for name in self._sums:
+                tensors[name].copy_(tensors[name] + gradients[name.removeprefix(f"{_GRADIENT}.")])
+            if update is not None:
+                update.apply(tensors, gradients, f"{_OPTIMIZER}.", lr)
+        return loss if update is not None or self._sums else (loss, gradients)
+
+
+class UpdateStep(_Held):
+    """Changes parameters by gradients that were added up. args: those to export it with, an lr or none."""
+
+    def __init__(self, model: nn.Module, update: Update, sums: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        self.hold_all(dict(model.named_parameters()))
+        self.hold_all(sums)
+        self.hold_all(_kept(update))
+        self._update, self._sums = update, tuple(sums)
+        self.args: tuple[Tensor, ...] = () if update.lr is None else (update.lr.detach().clone(),)
+
+    def call(self, *lr: Tensor) -> Tensor:
+        """The 2-norm of all gradients together, in float32, as torch.nn.utils.clip_grad_norm_ has it."""
+        tensors = self.tensors()
+        with torch.no_grad():
+            sums = {name.removeprefix(f"{_GRADIENT}."): tensors[name].clone() for name in self._sums}
+            norm = torch.stack([(g.float() ** 2).sum() for g in sums.values()]).sum().sqrt()
+            self._update.apply(tensors, sums, f"{_OPTIMIZER}.", lr[0] if lr else None)
+            for name in self._sums:
+                tensors[name].zero_()
+        return norm
+
+
+def _kept(update: Update) -> dict[str, Tensor]:
+    """What the optimizer keeps, by the names of states."""
+    return {f"{_OPTIMIZER}.{name}": t for name, t in update.states().items()}
 
 
 def _with_lr(dynamic_shapes: Any) -> Any:
@@ -272,81 +235,4 @@ def _with_lr(dynamic_shapes: Any) -> Any:
     return None if dynamic_shapes is None else (*dynamic_shapes, None)
 
 
-class _Graph(nn.Module):
-    """A joint program: tensors by name, and the step's inputs, to the loss, gradients and buffers by name."""
-
-    def __init__(self, joint: ExportedProgram, model: nn.Module) -> None:
-        super().__init__()
-        self.training = False
-        first = {id(p): name for name, p in model.named_parameters()}  # of one with several names
-        names = {name: first[id(p)] for name, p in model.named_parameters(remove_duplicate=False)}
-        self.graph = joint.graph_module
-        self.inputs: list[str | None] = []  # None: the next input of the step
-        for spec in joint.graph_signature.input_specs:
-            if spec.kind is InputKind.USER_INPUT:
-                self.inputs.append(None)
-                continue
-            assert spec.target is not None
-            if spec.kind is InputKind.CONSTANT_TENSOR:
-                name = f"constant_{len(self.inputs)}"
-                self.register_buffer(name, joint.constants[spec.target].detach(), persistent=False)
-                self.inputs.append(f"_step.{name}")
-            else:
-                self.inputs.append(_plain(spec.target))
-        targets = [(s.kind, _plain(s.target or "")) for s in joint.graph_signature.output_specs]
-        self.outputs = [(kind, names.get(name, name)) for kind, name in targets]
-
-    def forward(self, tensors: Mapping[str, Tensor], args: Any) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
-        given = iter(pytree.tree_leaves(args))
-        found = self.graph(*(next(given) if name is None else tensors[name] for name in self.inputs))
-        parts: dict[OutputKind, dict[str, Tensor]] = {kind: {} for kind in OutputKind}
-        for (kind, name), value in zip(self.outputs, found, strict=True):
-            parts[kind][name] = value
-        (loss,) = parts[OutputKind.LOSS_OUTPUT].values()
-        gradients = {n: g for n, g in parts[OutputKind.GRADIENT_TO_PARAMETER].items() if g is not None}
-        return loss, gradients, parts[OutputKind.BUFFER_MUTATION]
-
-
-def _plain(target: str) -> str:
-    return target.removeprefix(f"{WRAPPED}.")
-
-
-def _check_gradients(joint: ExportedProgram, together: nn.Module, args: tuple[Any, ...]) -> None:
-    """CaptureError where the program's loss or a gradient is not eager's on the example; of a model that draws random
-    numbers nothing can be said."""
-    targets = [n.target for n in joint.graph.nodes if n.op == "call_function"]
-    if any(torch.Tag.nondeterministic_seeded in getattr(t, "tags", ()) for t in targets):
-        return
-    own = copy.deepcopy(together)
-    own.zero_grad()
-    graph = _Graph(joint, getattr(own, WRAPPED))
-    tensors = {**dict(own.named_parameters(remove_duplicate=False)), **dict(own.named_buffers(remove_duplicate=False))}
-    tensors = {_plain(n): t.detach().clone() for n, t in tensors.items()}
-    tensors |= {f"_step.{n}": t for n, t in graph.named_buffers()}
-    with torch.no_grad():
-        loss, gradients, _ = graph(tensors, args)
-    with torch.enable_grad():
-        (want,) = own(*args)
-        want.backward()
-    pairs = [("the loss", loss, want.detach())]
-    for name, p in own.named_parameters():
-        if _plain(name) in gradients:
-            grad = torch.zeros_like(p) if p.grad is None else p.grad
-            pairs.append((f"the gradient of {_plain(name)}", gradients[_plain(name)], grad))
-    for what, ours, eager in pairs:
-        if not _near(ours, eager):
-            raise CaptureError(
-                f"{what} is another one in the program that torch made than in eager mode, on the example",
-                fix="leave out what forward does unlike it does in eager mode, or report the model as a bug",
-            )
-
-
-def _near(ours: Tensor, eager: Tensor) -> bool:
-    scale = 1.0 if not eager.numel() else float(eager.abs().double().nan_to_num(0.0, 0.0, 0.0).max())
-    limit = _TOLERANCE * max(scale, float(torch.finfo(eager.dtype).tiny))
-    if eager.dtype in (torch.float16, torch.bfloat16):
-        limit *= 32
-    return bool(torch.isclose(ours.double(), eager.double(), rtol=0.0, atol=limit, equal_nan=True).all())
-
-
-__all__ = ["TrainingStep", "training_step"]
+__all__ = ["TrainingStep", "UpdateStep", "training_step"]

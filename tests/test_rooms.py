@@ -18,8 +18,9 @@ PACKAGES = {"hardtack": ROOT / "hardtack", "hardtack.exporter": ROOT / "export",
 # Files of the front door that work on models and therefore need torch; all others load without it.
 NEEDS_TORCH = {
     "hardtack.api", "hardtack.baked_module", "hardtack.caches", "hardtack.calibration", "hardtack.calibration_files",
-    "hardtack.comparison", "hardtack.export", "hardtack.extending", "hardtack.gptq", "hardtack.linear_forms",
-    "hardtack.model_copies", "hardtack.moments", "hardtack.narrowing", "hardtack.observation", "hardtack.optimizers",
+    "hardtack.comparison", "hardtack.export", "hardtack.extending", "hardtack.gptq", "hardtack.joint_program",
+    "hardtack.linear_forms", "hardtack.model_copies", "hardtack.moments", "hardtack.narrowing", "hardtack.observation",
+    "hardtack.optimizers",
     "hardtack.perplexity", "hardtack.quantisation", "hardtack.quantised_layers", "hardtack.region_calls",
     "hardtack.regions", "hardtack.smoothing", "hardtack.torchao_layers", "hardtack.training", "hardtack.widened",
 }  # fmt: skip

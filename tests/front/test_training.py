@@ -145,6 +145,58 @@ def test_a_session_trains_and_another_entry_point_sees_it(tmp_path: Path) -> Non
     _near(session.run("predict", x), _mlp()(x))
 
 
+@pytest.mark.parametrize("rate", [0.01, torch.tensor(0.01)], ids=["number", "input"])
+def test_gradients_of_several_runs_are_added_up(tmp_path: Path, rate: Any) -> None:
+    """Twice: what is added up begins anew behind an update."""
+    model = nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3)).train()
+    own, batch = copy.deepcopy(model), Dim("batch", max=16)
+    eager = torch.optim.AdamW(own.parameters(), lr=0.01)
+    step = training_step(
+        model,
+        (torch.randn(4, 5),),
+        (torch.randn(4, 3),),
+        loss=F.mse_loss,
+        optimizer=torch.optim.AdamW(model.parameters(), lr=rate),
+        accumulate=True,
+        dynamic_shapes=({0: batch}, {0: batch}),
+    )
+    assert step.update is not None
+    args = {"add": step.args, "update": step.update.args}
+    sizes = {"add": step.dynamic_shapes, "update": None}
+    found = _export(tmp_path / "m.pkg", {"add": step, "update": step.update}, args, dynamic_shapes=sizes)
+    session = found.session("add")
+    for k in range(2):
+        for rows in (3, 8, 1):
+            x, y = torch.randn(rows, 5), torch.randn(rows, 3)
+            want = F.mse_loss(own(x), y)
+            want.backward()
+            _near(session(x, y), want, f"the loss of round {k}")
+        for name, p in own.named_parameters():
+            assert p.grad is not None
+            _near(session.read_state(f"gradient.{name}"), p.grad, name)
+        norm = nn.utils.clip_grad_norm_(own.parameters(), 1e9)
+        _near(session.run("update", *([] if isinstance(rate, float) else [0.01])), norm, "the norm")
+        eager.step()
+        eager.zero_grad()
+        for name, p in own.named_parameters():
+            _near(session.read_state(name), p, name)
+            assert not session.read_state(f"gradient.{name}").any()
+
+
+def test_sums_of_gradients_without_an_optimizer(tmp_path: Path) -> None:
+    model = nn.Linear(3, 2)
+    step = training_step(model, (torch.ones(4, 3),), loss=lambda made: made.sum(), accumulate=True)
+    assert step.update is None
+    session = _export(tmp_path / "m.pkg", step, step.args).session()
+    for _ in range(3):
+        session(torch.ones(4, 3))
+    assert (session.read_state("gradient.weight") == 12).all()
+    session.write_state("gradient.weight", torch.zeros(2, 3).numpy())
+    session(torch.ones(4, 3))
+    assert (session.read_state("gradient.weight") == 4).all()
+    assert (session.read_state("gradient.bias") == 16).all()
+
+
 def test_batch_norm_and_dropout_are_as_the_model_is(tmp_path: Path) -> None:
     """Of a model in eval mode gradients are those of eval mode; dropout draws numbers of the session's."""
     torch.manual_seed(0)
@@ -162,9 +214,9 @@ def test_batch_norm_and_dropout_are_as_the_model_is(tmp_path: Path) -> None:
     assert session(x, y)[0] != session(x, y)[0]
 
 
-def _refused(model: Any, loss: Any = F.mse_loss, optimizer: Any = None) -> str:
+def _refused(model: Any, loss: Any = F.mse_loss, **options: Any) -> str:
     with pytest.raises(InputSpecError) as caught:
-        training_step(model, (torch.randn(4, 3),), (torch.randn(4, 2),), loss=loss, optimizer=optimizer)
+        training_step(model, (torch.randn(4, 3),), (torch.randn(4, 2),), loss=loss, **options)
     return caught.value.what
 
 
@@ -186,6 +238,11 @@ def test_what_cannot_be_trained_is_told() -> None:
     damped = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, dampening=0.5)
     assert _refused(model, optimizer=damped) == (
         "the optimizer has a dampening of 0.5, which torch leaves out of the first step only"
+    )
+
+    model.gradient = nn.Identity()
+    assert _refused(model, accumulate=True) == (
+        "the model has an attribute gradient, the name of the states of gradients"
     )
 
     class Writes(nn.Module):
