@@ -15,10 +15,11 @@ from pathlib import Path
 
 import torch
 
-from tests.coverage import exportdb, features, opinfo
+from tests.coverage import exportdb, features, opinfo, timm_models, transformers_models
 from tests.coverage.cases import Case, Verdict
 from tests.coverage.check import check_cases
-from tests.coverage.report import page
+from tests.coverage.report import SUITES, page
+from tests.coverage.whole import check_whole
 from tests.fuzz.children import Ended, Pool
 
 PAGE = Path(__file__).parents[2] / "docs" / "coverage.md"
@@ -34,6 +35,8 @@ def chosen(suites: Sequence[str], dtypes: Sequence[str], only: str) -> list[Case
         "opinfo": lambda: opinfo.cases(dtypes),
         "exportdb": exportdb.cases,
         "features": features.cases,
+        "transformers": transformers_models.cases,
+        "timm": timm_models.cases,
     }
     return [c for suite in suites for c in by_suite[suite]() if only in c.name]
 
@@ -55,7 +58,11 @@ def verdicts(cases: Sequence[Case], jobs: int, say: Callable[[Verdict, int], Non
             heard(Verdict(cases[left[0]].suite, cases[left[0]].name, "crashed", child.how or "no verdict"))
 
     def work(task: Sequence[int], send: Callable[[Verdict], None]) -> None:
-        check_cases([cases[k] for k in task], send)
+        together = [cases[k] for k in task if not cases[k].whole]
+        check_cases(together, send)
+        for k in task:
+            if cases[k].whole:
+                check_whole(cases[k], send)
 
     pool = Pool(work, jobs, _SECONDS)
     pool.add(_files(cases))
@@ -67,7 +74,8 @@ def _files(cases: Sequence[Case]) -> list[tuple[int, ...]]:
     """The numbers of the cases of each file."""
     files: list[list[int]] = [[]]
     for k, case in enumerate(cases):
-        if len(files[-1]) >= TOGETHER and (not case.group or case.group != cases[k - 1].group):
+        full = len(files[-1]) >= TOGETHER and (not case.group or case.group != cases[k - 1].group)
+        if files[-1] and (full or case.whole):
             files.append([])
         files[-1].append(k)
     return [tuple(f) for f in files]
@@ -76,8 +84,8 @@ def _files(cases: Sequence[Case]) -> list[tuple[int, ...]]:
 def main() -> int:
     """Prints what is not as eager as it is found, then the figures; 1 where a case is different or crashed."""
     parser = argparse.ArgumentParser(prog="python -m tests.coverage", description=__doc__)
-    parser.add_argument("suites", nargs="*", default=["opinfo", "exportdb", "features"], metavar="SUITE",
-                        help="opinfo, exportdb or features; all three without")  # fmt: skip
+    parser.add_argument("suites", nargs="*", default=SUITES, metavar="SUITE",
+                        help=f"{', '.join(SUITES[:-1])} or {SUITES[-1]}; all of them without")  # fmt: skip
     parser.add_argument("--dtype", action="append", choices=opinfo.DTYPES, help="of opinfo; may be given again")
     parser.add_argument("--only", default="", help="cases whose names have this in them")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")

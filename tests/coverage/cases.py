@@ -27,9 +27,9 @@ class Made:
 
 @dataclass(frozen=True)
 class Case:
-    """suite: "opinfo float32", "exportdb" or "features". Cases of one `group` that stand together are captured in one
-    module, whose overhead they share; where that fails those of one `kind` are, and then each alone. Their modules take
-    positional arguments alone.
+    """suite: "opinfo float32", or another of report.SUITES. Cases of one `group` that stand together are captured in
+    one module, whose overhead they share; where that fails those of one `kind` are, and then each alone. Their modules
+    take positional arguments alone. A `whole` case has a file of its own, and its export is timed.
     """
 
     suite: str
@@ -37,16 +37,19 @@ class Case:
     make: Callable[[], Made]
     group: str = ""
     kind: str = ""
+    whole: bool = False
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a case. what: a word of WHAT; detail: why, in one line."""
+    """What became of a case. what: a word of WHAT; detail: why, in one line; seconds: that the export of a whole case
+    took."""
 
     suite: str
     name: str
     what: str
     detail: str = ""
+    seconds: float = 0.0
 
 
 WHAT = {

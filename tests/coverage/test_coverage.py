@@ -1,4 +1,4 @@
-"""A fixed part of the features and of exportdb, and in sweeps torch's own ops: each does what docs/coverage.md says."""
+"""A fixed part of the suites, and in sweeps torch's own ops, too: each case does what docs/coverage.md says."""
 
 from __future__ import annotations
 
@@ -11,13 +11,19 @@ from tests.coverage.__main__ import PAGE, chosen, verdicts
 from tests.coverage.cases import Case, Verdict
 from tests.coverage.report import listed, page, reason
 
-PARTS = 10
+PARTS, MODEL_PARTS = 10, 40
 
 
 @pytest.mark.sweep(share=PARTS)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_the_page_says_what_is_so(part: int) -> None:
     assert not unlike_the_page(chosen(("features", "exportdb"), (), "")[part::PARTS])
+
+
+@pytest.mark.sweep(share=MODEL_PARTS)
+@pytest.mark.parametrize("part", range(MODEL_PARTS))
+def test_the_page_says_what_is_so_of_models(part: int) -> None:
+    assert not unlike_the_page(chosen(("transformers", "timm"), (), "")[part::MODEL_PARTS])
 
 
 @pytest.mark.sweep(only=True)
