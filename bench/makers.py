@@ -10,11 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from tests.models.small_transformers import Picked
-from tests.models.stubs import stubbed
+from tests.models.stubs import imported_timm
 
 Made = tuple[nn.Module, tuple[Tensor, ...]]
 VOCABULARY = 24000
-_TORCHVISION = ("", ".transforms", ".transforms.functional", ".models.feature_extraction", ".ops.misc", ".datasets")
 """What timm imports and does not use here; PIL, too."""
 
 
@@ -62,6 +61,4 @@ def settled(module: nn.Module, args: tuple[Tensor, ...]) -> nn.Module:
 
 def timm_model(name: str, batch: int, size: int, **more: Any) -> Made:
     """A model of timm; `more` are its own arguments."""
-    with stubbed(*(f"torchvision{part}" for part in _TORCHVISION), "PIL"):
-        import timm
-    return timm.create_model(name, pretrained=False, **more), (image(batch, size),)
+    return imported_timm().create_model(name, pretrained=False, **more), (image(batch, size),)

@@ -9,6 +9,7 @@ import torch
 
 from tests.coverage.cases import Case, Made
 from tests.coverage.small_configs import words
+from tests.models.stubs import imported_timm
 
 SIZES = {
     64: words(
@@ -29,18 +30,15 @@ SIZES = {
 
 
 def cases() -> Iterator[Case]:
-    import timm  # noqa: F401  # here, and not in each of the processes that begin as this one
-
+    imported_timm()  # here, and not in each of the processes that begin as this one
     for side, names in SIZES.items():
         for name in names:
             yield Case("timm", name, functools.partial(_made, name, side), whole=True)
 
 
 def _made(name: str, side: int) -> Made:
-    import timm
-
     torch.manual_seed(0)
-    model = timm.create_model(name, pretrained=False, num_classes=10).eval()
+    model = imported_timm().create_model(name, pretrained=False, num_classes=10).eval()
     drawn = torch.Generator().manual_seed(1)
     side = model.default_cfg["input_size"][-1] if side == 224 or name.startswith("test_") else side
     first, *others = ((torch.randn(n, 3, side, side, generator=drawn),) for n in (2, 1, 3))

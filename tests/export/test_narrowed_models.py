@@ -13,11 +13,10 @@ from hardtack.codegen.ir.graph_ops import is_view
 from tests.export.checks import Called, eager, entry, ours
 from tests.export.narrowing import narrow
 from tests.models.small_transformers import SIZES, VOCABULARY, Picked
-from tests.models.stubs import stubbed
+from tests.models.stubs import imported_timm
 
 transformers = pytest.importorskip("transformers")
 
-_TORCHVISION = ("", ".transforms", ".transforms.functional", ".models.feature_extraction", ".ops.misc", ".datasets")
 """What timm imports and does not use here; PIL, too."""
 Made = tuple[nn.Module, tuple[torch.Tensor, ...]]
 GATES = ("inner.model.layers.0.mlp.gate", "inner.model.layers.1.mlp.gate")
@@ -61,9 +60,7 @@ def _sam_prompts() -> Made:
 
 
 def _timm(name: str, size: int = 64, **more: Any) -> Made:
-    with stubbed(*(f"torchvision{part}" for part in _TORCHVISION), "PIL"):
-        timm = pytest.importorskip("timm")
-    return timm.create_model(name, pretrained=False, **more).eval(), (torch.randn(1, 3, size, size),)
+    return imported_timm().create_model(name, pretrained=False, **more).eval(), (torch.randn(1, 3, size, size),)
 
 
 def _codebook() -> Made:

@@ -78,3 +78,13 @@ def _make(full: str, made: list[str]) -> None:
 
 def _installed(package: str) -> bool:
     return package in sys.modules or importlib.util.find_spec(package) is not None
+
+
+_TORCHVISION = ("", ".transforms", ".transforms.functional", ".models.feature_extraction", ".ops.misc", ".datasets")
+
+
+def imported_timm() -> Any:
+    """The package timm, whose models need nothing of torchvision, which it imports."""
+    with stubbed(*(f"torchvision{part}" for part in _TORCHVISION), "PIL"):
+        import timm
+    return timm
