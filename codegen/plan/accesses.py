@@ -73,17 +73,20 @@ def _tighter(x: Access, y: Access) -> Access:
 
 
 def _flat(a: Access) -> Access:
-    """As one dimension, where the box has no gaps: a whole buffer, or as many rows of a longer one. Else without
-    dimensions of one element, whose strides say nothing.
+    """The same elements in as few dimensions as there can be: those whose rows follow each other without a gap are one,
+    as of a whole buffer, of as many rows of a longer one, or of every second element. Dimensions of one element, whose
+    strides say nothing, are left out.
     """
-    several = [(n, stride) for n, stride in zip(a.shape, a.strides, strict=True) if n is not ONE]
-    a = Access(a.fills, a.offset, tuple(n for n, _ in several), tuple(stride for _, stride in several))
-    dense: Expr = ONE
+    joined: list[tuple[Expr, Expr]] = []  # size and stride, from the innermost on
     for n, stride in zip(reversed(a.shape), reversed(a.strides), strict=True):
-        if stride is not dense:
-            return a
-        dense = dense * n
-    return Access(a.fills, a.offset, (product(a.shape),), (ONE,))
+        if n is ONE:
+            continue
+        if joined and stride is joined[-1][0] * joined[-1][1]:
+            joined[-1] = (n * joined[-1][0], joined[-1][1])
+        else:
+            joined.append((n, stride))
+    joined.reverse()
+    return Access(a.fills, a.offset, tuple(n for n, _ in joined), tuple(stride for _, stride in joined))
 
 
 def _last(a: Access) -> Expr:
@@ -92,13 +95,21 @@ def _last(a: Access) -> Expr:
 
 
 def _shortened(buffer: Buffer, accesses: tuple[Access, ...]) -> tuple[Access, ...]:
-    """Without touches of what is there as a whole anyway."""
+    """Without touches of what another touch has whole: of a buffer, or of a part of a longer one."""
     fills = tuple(a for a in accesses if a.fills)
-    whole = span(buffer.numel())
     if span(buffer.numel(), True) in fills:
         return (span(buffer.numel(), True),)
-    touches = (whole,) if whole in accesses else tuple(a for a in accesses if not a.fills)
+    touches = [a for a in accesses if not a.fills]
+    for whole in [a for a in touches if _flat(a).strides in ((), (ONE,))]:
+        if whole in touches:
+            touches = [a for a in touches if a is whole or not _lies_in(a, whole)]
     return (*fills, *touches)
+
+
+def _lies_in(a: Access, whole: Access) -> bool:
+    """Whether a box is known to be in one without gaps."""
+    ends = (a.offset - whole.offset, _last(whole) - _last(a))
+    return all(lo is not None and lo >= 0 for lo, _ in map(bounds, ends))
 
 
 def _of_nest(nest: Nest, buffers: Mapping[str, Buffer]) -> Iterator[tuple[str, Access]]:

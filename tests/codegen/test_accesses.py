@@ -165,6 +165,14 @@ def test_accesses_that_cannot_both_be_so_are_refused() -> None:
     assert tighter(((one[0],),), ((one[1],),)) == ((one[0],),), "the stride of a dimension of one element says nothing"
     rows = Access(True, const(0), (n, const(4)), (const(4), const(1)))
     assert tighter(((rows,),), ((span(n * 4, True),),)) == ((rows,),)
+    pairs = [Access(True, const(0), shape, strides) for shape, strides in (
+        ((n, const(4), const(5)), (const(40), const(10), const(2))),
+        ((n, const(10), const(2)), (const(40), const(4), const(2))),
+        ((n, const(4), const(4)), (const(40), const(10), const(2))),
+    )]  # fmt: skip
+    assert tighter(((pairs[0],),), ((pairs[1],),)) == ((pairs[0],),), "every second element, in rows of 5 or of 2"
+    with pytest.raises(ValueError, match="one kernel and the same ints, but other accesses"):
+        tighter(((pairs[0],),), ((pairs[2],),))
     assert tighter(((span(n),),), ((),)) == ((),), "a buffer without elements"
     with pytest.raises(ValueError, match="one kernel and the same ints, but other accesses"):
         tighter(((span(n, True),),), ((),))
