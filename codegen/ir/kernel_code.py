@@ -2,11 +2,13 @@
 
     Code       ::= KernelCode(function, source, file)             C++ for CPUs, or a function of the program
                  | TritonCode(function, text, file, parameters, constexprs, num_warps, num_stages, num_ctas, options)
-    Argument   ::= ("none",) | ("tensor", k) | ("int", int or Expr) | ("float", float) | ("bool", bool) | ("text", str)
-                 | ("dtype", DType) | ("list", (Argument, ...)) | ("result", j)
+    Argument   ::= ("none",) | ("tensor", k) | ("pairs", k) | ("int", int or Expr) | ("float", float) | ("bool", bool)
+                 | ("text", str) | ("dtype", DType) | ("list", (Argument, ...)) | ("result", j)
 
-k counts the op's operands, in their order. Arguments of C++ stand in the order of the op's schema in torch. Those of
-Triton are one a parameter: tensors, ints, floats, and results: the op's j-th one, which is written without being read.
+k counts the op's operands, in their order. Of pairs the op has a complex tensor, and the kernel its parts as a last
+dimension of 2; results of the op that are complex are pairs, too. Arguments of C++ stand in the order of the op's
+schema in torch. Those of Triton are one a parameter: tensors, ints, floats, and results: the op's j-th one, which is
+written without being read.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from typing import Any, ClassVar
 from hardtack.codegen.ir.types import DType
 
 Argument = tuple[Any, ...]
-ARGUMENT_KINDS = ("none", "tensor", "int", "float", "bool", "text", "dtype", "list")
+ARGUMENT_KINDS = ("none", "tensor", "pairs", "int", "float", "bool", "text", "dtype", "list")
 TRITON_KINDS = ("tensor", "int", "float", "result")
 TRITON_POINTERS = {
     DType.F32: "*fp32", DType.F64: "*fp64", DType.F16: "*fp16", DType.BF16: "*bf16", DType.F8E4M3: "*fp8e4nv",
@@ -109,7 +111,7 @@ Code = KernelCode | TritonCode
 def tensors_in(arguments: tuple[Argument, ...]) -> Iterator[int]:
     """The operands that stand in the arguments, in order."""
     for kind, *rest in arguments:
-        if kind == "tensor":
+        if kind in ("tensor", "pairs"):
             yield rest[0]
         elif kind == "list":
             yield from tensors_in(rest[0])

@@ -12,7 +12,8 @@ import torch
 from hardtack.codegen.ir.expr import Expr, as_expr, bounds
 from hardtack.codegen.ir.kernel_code import Argument
 from hardtack.exporter.convert.builder import Builder
-from hardtack.exporter.convert.table import Number, Value
+from hardtack.exporter.convert.complex import pairs_of
+from hardtack.exporter.convert.table import ComplexValue, Number, Value
 from hardtack.exporter.dtypes import from_torch
 from hardtack.exporter.errors import PluginError, Refusal
 from hardtack.exporter.extensions import Extensions, Given, Nbytes, UserKernel, with_defaults
@@ -30,7 +31,7 @@ def convert_kernel(
     kernel: UserKernel = given.function
     whole, named = with_defaults(given.op, args, kwargs)
     schema = given.op._schema.arguments
-    call = _Call()
+    call = _Call(b)
     places: dict[str, range] = {}
     for stated, value in zip(schema, [*whole, *(named[a.name] for a in schema[len(whole) :])], strict=True):
         first = len(call.tensors)
@@ -61,13 +62,17 @@ _WORKSPACES = ("workspace", "worker_workspace")
 
 
 class _Call:
-    """arguments: those of the call so far; tensors: the operands among them."""
+    """arguments: those of the call so far; tensors: the operands among them, complex ones as pairs."""
 
-    def __init__(self) -> None:
+    def __init__(self, builder: Builder) -> None:
+        self.builder = builder
         self.arguments: list[Argument] = []
         self.tensors: list[Value] = []
 
     def argument(self, stated: Any, value: Any) -> Argument:
+        if isinstance(value, ComplexValue):
+            self.tensors.append(pairs_of(self.builder, value))
+            return ("pairs", len(self.tensors) - 1)
         if isinstance(value, Value):
             if isinstance(value, Number) or "Tensor" not in str(stated.type):
                 raise Refusal(f"its argument {stated.name} depends on values of tensors, and is no tensor")

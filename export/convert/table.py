@@ -51,6 +51,15 @@ class ComplexValue:
     re: Value
     im: Value
 
+    @property
+    def dtype(self) -> DType:
+        """Of the parts."""
+        return self.re.dtype
+
+    @property
+    def shape(self) -> tuple[Expr, ...]:
+        return self.re.shape
+
 
 Scalar = bool | int | float | Expr
 Size = int | Expr

@@ -16,7 +16,7 @@ from hardtack.codegen.ir.graph import Graph, Input, TensorType
 from hardtack.codegen.notes import InternalError
 from hardtack.codegen.ops import UndefinedOp
 from hardtack.exporter.convert.builder import Builder
-from hardtack.exporter.convert.complex import COMPLEX, complex_result, convert_complex, has_complex
+from hardtack.exporter.convert.complex import COMPLEX, complex_result, convert_complex, has_complex, of_pairs
 from hardtack.exporter.convert.kernels import convert_kernel
 from hardtack.exporter.convert.launches import convert_launch
 from hardtack.exporter.convert.numbers import ITEMS, item, number_of, refuse_as_size
@@ -35,7 +35,7 @@ from hardtack.exporter.errors import (
 )
 from hardtack.exporter.extensions import TORCH_NAMESPACES, Extensions, Given, is_triton_op
 from hardtack.exporter.functional_ops import original
-from hardtack.exporter.kernels.own_kernels import own_kernel
+from hardtack.exporter.kernels.own_kernels import has_own_kernel, own_kernel
 from hardtack.exporter.origin import origin_of, source_of
 from hardtack.exporter.sizes.shapes import Sizes, sympy_of
 from hardtack.exporter.sizes.strides import row_major
@@ -215,10 +215,9 @@ class Walk:
             return convert_launch(self.builder, launch, node, given, sizes)
         convert = None if op_name(node.target) in _WRAPPERS else CONVERTERS.get(name) or COMPLEX.get(name)
         if convert is None:
-            own = None if op_name(node.target) in _WRAPPERS else own_kernel(name)
-            if own is None:
+            if op_name(node.target) in _WRAPPERS or not has_own_kernel(name):
                 raise Refusal(_reason(node, name))
-            return self._own(node, name, own)
+            return self._own(node, name)
         b = self.builder
         self._begin(node, name)
         fresh = any(symbol not in self.sizes.symbols for symbol, _, _ in _new_sizes(node))
@@ -263,16 +262,21 @@ class Walk:
         for guard in self.sizes.guards(condition):
             self.builder.require(guard.relation, guard.a, guard.b, f"a condition of the model ({message})")
 
-    def _own(self, node: Node, name: str, kernel: Given) -> Any:
-        """The results of a kernel of Hardtack's own."""
+    def _own(self, node: Node, name: str) -> Any:
+        """The results of a kernel of Hardtack's own, which has complex numbers as pairs."""
         self._begin(node, name)
-        self.builder.stated = self._stated(node)
         args = tuple(self.operand(a) for a in node.args)
         kwargs = {k: self.operand(v) for k, v in node.kwargs.items()}
-        value = node.meta.get("val")
-        if has_complex((*args, *kwargs.values())) or any(t.dtype.is_complex for t in _tensors_of(value)):
-            raise Refusal("its kernel is of real numbers")
-        values = convert_kernel(self.builder, self.extensions, kernel, args, kwargs)
+        value, b = node.meta.get("val"), self.builder
+        tensors = _tensors_of(value)
+        types = [self.type_of(t) for t in tensors]
+        b.stated = tuple(
+            TensorType(s.dtype, (*s.shape, const(2))) if t.is_complex() else s
+            for t, s in zip(tensors, types, strict=True)
+        )
+        kernel = own_kernel(name, has_complex((*args, *kwargs.values())))
+        found = convert_kernel(b, self.extensions, kernel, args, kwargs)
+        values = tuple(of_pairs(b, v) if t.is_complex() else v for t, v in zip(tensors, found, strict=True))
         return values if isinstance(value, (tuple, list)) else values[0]
 
     def _users(self, node: Node, name: str, users: Given) -> Any:

@@ -1,8 +1,8 @@
 """Linear algebra of matrices: LU with partial pivoting, Cholesky, and solving by triangles.
 
-Of small ones, a step for each row, in ops that every target has: all matrices of a batch take a step together. Of
-larger ones, or of sizes that vary, what is left whole is the factors and the solution by a triangle, for which there
-are kernels (export/kernels/).
+Of small real ones, a step for each row, in ops that every target has: all matrices of a batch take a step together. Of
+larger ones, complex ones, or sizes that vary, what is left whole is the factors and the solution by a triangle, for
+which there are kernels (export/kernels/).
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-
-from hardtack.exporter.errors import CaptureError
 
 MOST_ROWS = 16
 
@@ -30,17 +28,14 @@ class Factors(NamedTuple):
     info: Tensor
 
 
-def _is_small(a: Tensor, what: str) -> bool:
-    """Whether the matrices take a step for each row. CaptureError for complex numbers, of which triangles are
-    conjugates of each other."""
-    if a.is_complex():
-        raise CaptureError(f"{what} of complex matrices is not supported", fix="solve for real and imaginary parts")
+def _is_small(a: Tensor) -> bool:
+    """Whether the matrices take a step for each row."""
     m, n = a.shape[-2:]
-    return isinstance(m, int) and isinstance(n, int) and m == n <= MOST_ROWS
+    return not a.is_complex() and isinstance(m, int) and isinstance(n, int) and m == n <= MOST_ROWS
 
 
-def _factors(a: Tensor, what: str) -> Factors:
-    if not _is_small(a, what):
+def _factors(a: Tensor) -> Factors:
+    if not _is_small(a):
         whole, given, found = torch.ops.aten.linalg_lu_factor_ex.default(a)
         return Factors(whole, _rows(whole, given), given, _even(a, given), found)
     n = a.shape[-1]
@@ -68,9 +63,10 @@ def _factors(a: Tensor, what: str) -> Factors:
 
 
 def _rows(lu: Tensor, pivots: Tensor) -> Tensor:
-    """The rows of A in the order that pivots exchange them to."""
-    found: Tensor = torch.ops.aten.lu_unpack.default(lu, pivots, False)[0].argmax(-2)
-    return found
+    """The rows of A in the order that pivots exchange them to; there may be none."""
+    p = torch.real(torch.ops.aten.lu_unpack.default(lu, pivots, False)[0])
+    places = torch.arange(p.shape[-1], dtype=p.dtype, device=p.device)
+    return (p * places.unsqueeze(-1)).sum(-2).long()
 
 
 def _even(a: Tensor, pivots: Tensor) -> Tensor:
@@ -81,7 +77,7 @@ def _even(a: Tensor, pivots: Tensor) -> Tensor:
 
 def _by_triangle(a: Tensor, b: Tensor, upper: bool, unit: bool) -> Tensor:
     """X of A X = B, A of one triangle [..., n, n]: row by row, each taken out of what is left of B."""
-    if not _is_small(a, "solve_triangular"):
+    if not _is_small(a):
         a = a.expand(*b.shape[:-2], *a.shape[-2:])
         found: Tensor = torch.ops.aten.linalg_solve_triangular.default(a, b, upper=upper, unitriangular=unit)
         return found
@@ -122,18 +118,18 @@ def _diagonal(f: Factors) -> Tensor:
 
 
 def det(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    f = _factors(a, "det")
+    f = _factors(a)
     return f.even * _diagonal(f).prod(-1), f.lu, f.pivots
 
 
 def slogdet(a: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    f = _factors(a, "slogdet")
+    f = _factors(a)
     diagonal = _diagonal(f)
     return f.even * diagonal.sgn().prod(-1), diagonal.abs().log().sum(-1), f.lu, f.pivots
 
 
 def inv_ex(a: Tensor, *, check_errors: bool = False) -> tuple[Tensor, Tensor]:
-    f = _factors(a, "inv")
+    f = _factors(a)
     if check_errors:
         _check(f.info, "linalg.inv_ex")
     return _solution(f, torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)), f.info
@@ -143,7 +139,7 @@ def solve_ex(
     a: Tensor, b: Tensor, *, left: bool = True, check_errors: bool = False
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Of B as vectors, where it has a dimension less than A."""
-    f = _factors(a, "solve")
+    f = _factors(a)
     if check_errors:
         _check(f.info, "linalg.solve_ex")
     vector = b.dim() == 1 or (a.dim() - 1 == b.dim() and b.shape == a.shape[:-1])
@@ -153,7 +149,7 @@ def solve_ex(
 
 
 def lu_factor_ex(a: Tensor, *, pivot: bool = True, check_errors: bool = False) -> tuple[Tensor, Tensor, Tensor]:
-    if not (pivot and _is_small(a, "lu_factor")) and not check_errors:
+    if not (pivot and _is_small(a)) and not check_errors:
         return NotImplemented  # type: ignore[no-any-return]  # left as it is
     lu, pivots, info = _lu(a, pivot)
     if check_errors:
@@ -162,27 +158,29 @@ def lu_factor_ex(a: Tensor, *, pivot: bool = True, check_errors: bool = False) -
 
 
 def _lu(a: Tensor, pivot: bool) -> tuple[Tensor, Tensor, Tensor]:
-    if pivot and _is_small(a, "lu_factor"):
-        f = _factors(a, "lu_factor")
+    if pivot and _is_small(a):
+        f = _factors(a)
         return f.lu, f.pivots, f.info
     lu, pivots, info = torch.ops.aten.linalg_lu_factor_ex.default(a, pivot=pivot)
     return lu, pivots, info
 
 
 def lu_solve(lu: Tensor, pivots: Tensor, b: Tensor, *, left: bool = True, adjoint: bool = False) -> Tensor:
-    """Of factors: the exchanges of rows are done again, in order."""
-    small = _is_small(lu, "lu_solve")
+    """Of factors: the exchanges of rows are done again, in order. Of the adjoint all but A is conjugated instead."""
+    small = _is_small(lu)
     places = torch.arange(lu.shape[-1], device=lu.device)
     rows = places.expand(pivots.shape) if small else _rows(lu, pivots)
     for k in range(lu.shape[-1] if small else 0):
         chosen = pivots[..., k : k + 1].long() - 1
         rows = rows.gather(-1, torch.where(places == k, chosen, torch.where(places == chosen, k, places)))
+    b = b.conj() if adjoint else b
     found = _solution(Factors(lu, rows, pivots, pivots, pivots), b if left else b.mT, transposed=adjoint == left)
+    found = found.conj() if adjoint else found
     return found if left else found.mT
 
 
 def solve_triangular(a: Tensor, b: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:
-    if left and not _is_small(a, "solve_triangular") and a.shape[:-2] == b.shape[:-2]:
+    if left and not _is_small(a) and a.shape[:-2] == b.shape[:-2]:
         return NotImplemented  # type: ignore[no-any-return]  # left as it is
     return _solved(a, b, upper, left, unitriangular)
 
@@ -202,7 +200,7 @@ def triangular_solve(
 
 
 def cholesky_ex(a: Tensor, *, upper: bool = False, check_errors: bool = False) -> tuple[Tensor, Tensor]:
-    if not _is_small(a, "cholesky") and not check_errors:
+    if not _is_small(a) and not check_errors:
         return NotImplemented  # type: ignore[no-any-return]  # left as it is
     found, info = _cholesky(a, upper)
     if check_errors:
@@ -212,7 +210,7 @@ def cholesky_ex(a: Tensor, *, upper: bool = False, check_errors: bool = False) -
 
 def _cholesky(a: Tensor, upper: bool) -> tuple[Tensor, Tensor]:
     """Column by column. info: the first pivot that is not above 0, counted from 1, behind which all is NaN."""
-    if not _is_small(a, "cholesky"):
+    if not _is_small(a):
         found, info = torch.ops.aten.linalg_cholesky_ex.default(a, upper=upper)
         return found, info
     n = a.shape[-1]
@@ -232,8 +230,8 @@ def _cholesky(a: Tensor, upper: bool) -> tuple[Tensor, Tensor]:
 
 
 def cholesky_solve(b: Tensor, factor: Tensor, upper: bool = False) -> Tensor:
-    lower = factor.mT if upper else factor
-    return _solved(lower.mT, _solved(lower, b, False), True)
+    lower = factor.mH if upper else factor
+    return _solved(lower.mH, _solved(lower, b, False), True)
 
 
 def cholesky_inverse(factor: Tensor, upper: bool = False) -> Tensor:
@@ -277,8 +275,6 @@ def lu_factor(a: Tensor, *, pivot: bool = True) -> tuple[Tensor, Tensor]:
 
 def pinv(a: Tensor, *, atol: Tensor | None = None, rtol: Tensor | None = None, hermitian: bool = False) -> Tensor:
     """By singular values, or eigenvalues of what is hermitian; those within the tolerance count as 0."""
-    if a.is_complex():
-        raise CaptureError("pinv of complex matrices is not supported", fix="take real and imaginary parts apart")
     if any(isinstance(n, int) and n == 0 for n in a.shape):
         return torch.zeros_like(a.mT)
     if hermitian:
@@ -286,7 +282,7 @@ def pinv(a: Tensor, *, atol: Tensor | None = None, rtol: Tensor | None = None, h
         left, sizes = right, values.abs()
     else:
         left, values, transposed = torch.linalg.svd(a, full_matrices=False)
-        right, sizes = transposed.mT, values
+        right, sizes = transposed.mH, values
     usual = torch.sym_max(*a.shape[-2:]) * torch.finfo(a.dtype).eps  # type: ignore[no-untyped-call]
     if rtol is None:
         rtol = torch.full_like(sizes[..., :1], usual) if atol is None else torch.where(atol > 0, 0.0, usual)[..., None]
@@ -296,7 +292,7 @@ def pinv(a: Tensor, *, atol: Tensor | None = None, rtol: Tensor | None = None, h
     if atol is not None:
         small = torch.maximum(atol.unsqueeze(-1).expand_as(small), small)
     inverse = torch.where(sizes > small, 1 / torch.where(sizes > small, values, 1), 0)
-    found: Tensor = (right * inverse.unsqueeze(-2)) @ left.mT
+    found: Tensor = (right * inverse.unsqueeze(-2)) @ left.mH
     return found
 
 

@@ -29,7 +29,7 @@ void multiply(const Matrix& a, const Matrix& b, const Matrix& to) {
 int32_t ht_linalg_matrix_exp(const ht_kernel_call* call) {
   const ht_tensor& a = given(call, 0);
   const int64_t n = rows_of(a);
-  each(call, batch_of(a), [&](int64_t k, double* work) {
+  each(call, batch_of(a), [&](int64_t k, Scalar* work) {
     const Matrix x = whole(work, n, n);
     Matrix sum = whole(work + n * n, n, n), next = whole(work + 2 * n * n, n, n);
     load(a, k, x);

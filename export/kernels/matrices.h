@@ -1,49 +1,35 @@
 // What kernels of matrices share. They compute in double whatever the tensors are, and round once at the end: one code
 // for both types, with errors of f32 that are those of its inputs.
-#include <hardtack/kernel.h>
-
 namespace {
 
-constexpr double kEps = 0x1p-52;
 constexpr int kMostSweeps = 60;  // of rotations; a handful does, and whatever the input is, they end
 
-double root(double x) { return __builtin_sqrt(x); }
-double magnitude(double x) { return __builtin_fabs(x); }
-
 // A matrix, or the transpose of one: elements rows * i + columns * j behind `at`.
-struct Matrix {
-  double* at;
+template <typename T>
+struct MatrixOf {
+  T* at;
   int64_t m, n, row, column;
-  double& operator()(int64_t i, int64_t j) const { return at[i * row + j * column]; }
+  T& operator()(int64_t i, int64_t j) const { return at[i * row + j * column]; }
 };
 
-Matrix whole(double* at, int64_t m, int64_t n) { return {at, m, n, n, 1}; }
+using Matrix = MatrixOf<Scalar>;
+
+Matrix whole(Scalar* at, int64_t m, int64_t n) { return {at, m, n, n, 1}; }
 Matrix transposed(const Matrix& a) { return {a.at, a.n, a.m, a.column, a.row}; }
 
-int64_t rows_of(const ht_tensor& t) { return t.shape[t.ndim - 2]; }
-int64_t columns_of(const ht_tensor& t) { return t.shape[t.ndim - 1]; }
+// Of tensors of Scalars.
+int64_t rows_of(const ht_tensor& t) { return t.shape[t.ndim - kPairs - 2]; }
+int64_t columns_of(const ht_tensor& t) { return t.shape[t.ndim - kPairs - 1]; }
 
 // Matrices in a tensor.
 int64_t batch_of(const ht_tensor& t) {
   int64_t n = 1;
-  for (int32_t d = 0; d + 2 < t.ndim; ++d) n *= t.shape[d];
+  for (int32_t d = 0; d + kPairs + 2 < t.ndim; ++d) n *= t.shape[d];
   return n;
 }
 
 const ht_tensor& given(const ht_kernel_call* call, int32_t k) { return *call->arguments[k].value.tensor; }
 bool flag(const ht_kernel_call* call, int32_t k) { return call->arguments[k].value.integer != 0; }
-
-double element(const ht_tensor& t, int64_t i) {
-  return t.dtype.bits == 64 ? static_cast<const double*>(t.data)[i] : static_cast<const float*>(t.data)[i];
-}
-
-void put(const ht_tensor& t, int64_t i, double value) {
-  if (t.dtype.bits == 64) {
-    static_cast<double*>(t.data)[i] = value;
-  } else {
-    static_cast<float*>(t.data)[i] = static_cast<float>(value);
-  }
-}
 
 // The k-th matrix of a tensor, into memory.
 void load(const ht_tensor& t, int64_t k, const Matrix& to) {
@@ -63,18 +49,23 @@ void make_identity(const Matrix& a) {
     for (int64_t j = 0; j < a.n; ++j) a(i, j) = i == j ? 1 : 0;
 }
 
+void conjugate_all(const Matrix& a) {
+  for (int64_t i = 0; i < a.m; ++i)
+    for (int64_t j = 0; j < a.n; ++j) a(i, j) = conjugate(a(i, j));
+}
+
 // The largest magnitude; NaN where there is a number that is not finite, of which comparisons know nothing.
 double size_of(const Matrix& a) {
   double most = 0, nothing = 0;
   for (int64_t i = 0; i < a.m; ++i)
     for (int64_t j = 0; j < a.n; ++j) {
-      nothing += a(i, j) - a(i, j);
+      nothing += magnitude(a(i, j) - a(i, j));
       most = magnitude(a(i, j)) > most ? magnitude(a(i, j)) : most;
     }
   return most + nothing;
 }
 
-// The k-th matrix, or list of numbers, of a tensor as `value` alone.
+// The k-th matrix of a tensor as `value` alone.
 void fill(const ht_tensor& t, int64_t k, int64_t numel, double value) {
   for (int64_t i = 0; i < numel; ++i) put(t, k * numel + i, value);
 }
@@ -89,8 +80,8 @@ void sort(int64_t n, int64_t* order, const Before& before) {
   }
 }
 
-double* work_of(const ht_kernel_call* call, int32_t worker) {
-  return reinterpret_cast<double*>(static_cast<char*>(call->worker_workspace) + worker * call->worker_nbytes);
+Scalar* work_of(const ht_kernel_call* call, int32_t worker) {
+  return reinterpret_cast<Scalar*>(static_cast<char*>(call->worker_workspace) + worker * call->worker_nbytes);
 }
 
 // body(k, work) for k in [0, n), with a worker's memory.

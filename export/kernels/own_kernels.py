@@ -18,12 +18,13 @@ from hardtack.exporter.extensions import Given, UserKernel
 
 _FOLDER = Path(__file__).parent
 _DOUBLE = 8
-"""Bytes of what kernels compute in."""
+"""Bytes of what kernels compute in; complex numbers have two."""
 
 
 @dataclass(frozen=True)
 class _Own:
-    """A function of a file. numbers: how many doubles a thread needs, of the op's arguments as lowerings get them."""
+    """A function of a file. numbers: how many doubles, or pairs of them, a thread needs, of the op's arguments as
+    lowerings get them."""
 
     function: str
     file: str
@@ -31,7 +32,7 @@ class _Own:
 
 
 def _sides(a: Any) -> tuple[Expr, Expr, Expr]:
-    """Rows, columns, and the smaller number of both. Refusal for what is no matrix of f32 or f64."""
+    """Rows, columns, and the smaller number of both. Refusal for what is no matrix of f32 or f64, or pairs of them."""
     if a.dtype not in (DType.F32, DType.F64):
         raise Refusal(f"its kernel is of float32 and float64, and this is {a.dtype.value}")
     m: Expr
@@ -73,6 +74,11 @@ def _svd(a: Any, full_matrices: bool, compute_uv: bool, driver: str | None) -> E
     return m * n + n * n + m * (m if full_matrices else n) + n * 2
 
 
+def _eig(a: Any) -> Expr:
+    n = _sides(a)[0]
+    return n * n * 6 + n * 5
+
+
 def _lu_factor(a: Any, pivot: bool, check_errors: bool) -> Expr:
     m, n, _ = _sides(a)
     if not pivot:
@@ -112,6 +118,7 @@ _OWN: Mapping[str, _Own] = {
     "aten.linalg_householder_product.default": _Own("ht_householder_product", "qr.cpp", _householder_product),
     "aten.ormqr.default": _Own("ht_ormqr", "qr.cpp", _ormqr),
     "aten._linalg_eigh.default": _Own("ht_linalg_eigh", "eigh.cpp", _eigh),
+    "aten.linalg_eig.default": _Own("ht_linalg_eig", "eig.cpp", _eig),
     "aten._linalg_svd.default": _Own("ht_linalg_svd", "svd.cpp", _svd),
     "aten.linalg_lu_factor_ex.default": _Own("ht_linalg_lu_factor_ex", "lu.cpp", _lu_factor),
     "aten.linalg_lu.default": _Own("ht_linalg_lu", "lu.cpp", _lu),
@@ -120,26 +127,30 @@ _OWN: Mapping[str, _Own] = {
     "aten.linalg_solve_triangular.default": _Own("ht_linalg_solve_triangular", "triangles.cpp", _solve_triangular),
     "aten.linalg_matrix_exp.default": _Own("ht_linalg_matrix_exp", "exponential.cpp", _matrix_exp),
 }
-_HEADERS: Mapping[str, tuple[str, ...]] = {"qr.cpp": ("matrices.h", "reflections.h")}
-"""In front of a file; of others matrices.h alone."""
+_HEADERS: Mapping[str, tuple[str, ...]] = {"qr.cpp": ("reflections.h",), "eig.cpp": ("reflections.h",)}
+"""In front of a file, behind scalars.h and matrices.h, which all have."""
+
+
+def has_own_kernel(name: str) -> bool:
+    """Whether there is a kernel of Hardtack's own for an op."""
+    return name in _OWN
 
 
 @cache
-def own_kernel(name: str) -> Given | None:
-    """Hardtack's kernel of an op, by its name; None where there is none."""
-    own = _OWN.get(name)
-    if own is None:
-        return None
+def own_kernel(name: str, of_complex: bool) -> Given:
+    """Hardtack's kernel of an op, by its name. of_complex: of calls with complex operands, which it gets as pairs."""
+    own = _OWN[name]
     _, packet, overload = name.split(".")
     op = getattr(getattr(torch.ops.aten, packet), overload)
 
     def nbytes(*args: Any, **kwargs: Any) -> Any:
-        return own.numbers(*args, **kwargs) * _DOUBLE
+        return own.numbers(*args, **kwargs) * (2 * _DOUBLE if of_complex else _DOUBLE)
 
-    code = KernelCode(own.function, _text(own.file), own.file)
+    code = KernelCode(own.function, _text(own.file, of_complex), own.file)
     return Given(op, "kernel", UserKernel(code, (), 0, nbytes), "Hardtack", ("hardtack", ""))
 
 
-def _text(file: str) -> str:
-    names = (*_HEADERS.get(file, ("matrices.h",)), file)
-    return "\n".join((_FOLDER / name).read_text(encoding="utf-8") for name in names)
+def _text(file: str, of_complex: bool) -> str:
+    names = ("scalars.h", "matrices.h", *_HEADERS.get(file, ()), file)
+    texts = [(_FOLDER / name).read_text(encoding="utf-8") for name in names]
+    return "\n".join(["#define HT_COMPLEX"] * of_complex + texts)

@@ -1,21 +1,21 @@
-// linalg_cholesky_ex(A, upper, check_errors) -> L, or U = L^T, and info: the first pivot that is not above 0, or 0. Only the
-// triangle of A that is asked for is read.
+// linalg_cholesky_ex(A, upper, check_errors) -> L, or U = L^H, and info: the first pivot that is not above 0, or 0. Only the
+// triangle of A that is asked for is read: the upper one as the lower one of its transpose.
 int32_t ht_linalg_cholesky_ex(const ht_kernel_call* call) {
   const ht_tensor& a = given(call, 0);
   const int64_t n = rows_of(a);
   const bool upper = flag(call, 1);
-  each(call, batch_of(a), [&](int64_t k, double* work) {
+  each(call, batch_of(a), [&](int64_t k, Scalar* work) {
     const Matrix l = upper ? transposed(whole(work, n, n)) : whole(work, n, n);
     int32_t info = 0;
     load(a, k, whole(work, n, n));
     for (int64_t j = 0; j < n; ++j) {
-      double pivot = l(j, j);
-      for (int64_t i = 0; i < j; ++i) pivot -= l(j, i) * l(j, i);
+      double pivot = real_part(l(j, j));
+      for (int64_t i = 0; i < j; ++i) pivot -= square(l(j, i));
       if (!(pivot > 0) && info == 0) info = static_cast<int32_t>(j + 1);
       l(j, j) = root(pivot);
       for (int64_t i = j + 1; i < n; ++i) {
-        double sum = l(i, j);
-        for (int64_t at = 0; at < j; ++at) sum -= l(i, at) * l(j, at);
+        Scalar sum = l(i, j);
+        for (int64_t at = 0; at < j; ++at) sum -= l(i, at) * conjugate(l(j, at));
         l(i, j) = sum / l(j, j);
       }
       for (int64_t i = 0; i < j; ++i) l(i, j) = 0;
@@ -31,7 +31,7 @@ int32_t ht_linalg_solve_triangular(const ht_kernel_call* call) {
   const ht_tensor &a = given(call, 0), &b = given(call, 1);
   const int64_t n = rows_of(a);
   const bool left = flag(call, 3), unit = flag(call, 4), upper = flag(call, 2) == left;
-  each(call, batch_of(b), [&](int64_t k, double* work) {
+  each(call, batch_of(b), [&](int64_t k, Scalar* work) {
     const Matrix whole_a = whole(work, n, n), whole_x = whole(work + n * n, rows_of(b), columns_of(b));
     load(a, k, whole_a);
     load(b, k, whole_x);

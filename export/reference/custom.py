@@ -23,7 +23,9 @@ def _custom(s: Step) -> tuple[torch.Tensor, ...]:
     stated = op._schema.arguments
     args = [v for v, a in zip(values, stated, strict=True) if not a.kwarg_only]
     kwargs = {a.name: v for v, a in zip(values, stated, strict=True) if a.kwarg_only}
-    return tuple(run_functional(op, args, kwargs))
+    return tuple(
+        torch.view_as_real(t.resolve_conj()) if t.is_complex() else t for t in run_functional(op, args, kwargs)
+    )
 
 
 def _op(name: str) -> OpOverload:
@@ -37,6 +39,8 @@ def _value(argument: Argument, tensors: list[torch.Tensor]) -> Any:
     kind, *rest = argument
     if kind == "tensor":
         return tensors[rest[0]]
+    if kind == "pairs":
+        return torch.view_as_complex(tensors[rest[0]].contiguous())
     if kind == "list":
         return [_value(a, tensors) for a in rest[0]]
     if kind == "dtype":

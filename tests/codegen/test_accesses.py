@@ -156,6 +156,19 @@ def test_one_kernel_reads_rows_whose_numbers_are_found_apart(tmp_path: Path) -> 
         session(x, places[1:], masks)
 
 
+def test_one_kernel_reads_parts_of_a_whole_buffer_and_of_a_longer_one(tmp_path: Path) -> None:
+    """Both read real parts and whole numbers, which lie in the same memory; rows of 4 are rows of 5 elsewhere."""
+
+    class Pairs(torch.nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> list[torch.Tensor]:
+            return [*(torch.linalg.qr(t * t.real).R for t in (x, y[0])), z.mT.contiguous(), z.contiguous()]
+
+    args = tuple(torch.randn(*shape, dtype=torch.complex64) for shape in ((4, 5), (2, 4, 5), (2, 4, 5)))
+    hardtack.export(Pairs().eval(), args, path=tmp_path / "m.pkg")
+    for got, want in zip(hardtack.load(tmp_path / "m.pkg")(*args), Pairs()(*args), strict=True):
+        torch.testing.assert_close(torch.as_tensor(got), want)
+
+
 def test_accesses_that_cannot_both_be_so_are_refused() -> None:
     n, m = sym("n", 1, 9), sym("m", 1, 9)
     with pytest.raises(ValueError, match="one kernel and the same ints, but other accesses"):

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from torch.utils import _pytree as pytree
 
 from hardtack.exporter import to_graphs
-from hardtack.exporter.errors import CaptureError, InputSpecError, UnsupportedOpError
+from hardtack.exporter.errors import InputSpecError, UnsupportedOpError
 from hardtack.exporter.reference import results
 
 Program = Callable[[torch.Tensor, torch.Tensor], Any]
@@ -297,9 +297,7 @@ def test_equals_eager(name: str, dtype: torch.dtype) -> None:
 
 
 REFUSED: dict[str, tuple[Program, type[Exception], str]] = {
-    "inverse": (lambda x, y: torch.linalg.inv(x[:, :3]), CaptureError, "inv of complex matrices is not supported"),
     "logcumsumexp": (lambda x, y: x.logcumsumexp(1), UnsupportedOpError, "on complex numbers is not supported"),
-    "exponential": (lambda x, y: torch.matrix_exp(x[:, :3]), UnsupportedOpError, "on complex numbers is not supported"),
 }
 
 

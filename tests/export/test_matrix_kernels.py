@@ -16,7 +16,6 @@ from torch.export import Dim
 import hardtack
 from hardtack.codegen.lower.builder import UnsupportedOp
 from hardtack.codegen.package.bundle import open_bundle
-from hardtack.exporter import UnsupportedOpError, to_graphs
 
 N = 20
 """Rows for which there is no form in other ops."""
@@ -45,7 +44,7 @@ GIVEN: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
         lambda a, c: torch.ormqr(*torch.geqrf(a), c, left=False, transpose=True),
         (TALL, _numbers(2, 4, 5)),
     ),
-    "eigvalsh": (lambda a: linalg.eigvalsh(a + a.mT), (SQUARE,)),
+    "eigvalsh": (lambda a: linalg.eigvalsh(a + a.mH), (SQUARE,)),
     "eigvalsh of the upper triangle": (lambda a: linalg.eigvalsh(a, UPLO="U"), (SQUARE,)),
     "svdvals": (lambda a, b, c: (linalg.svdvals(a), linalg.svdvals(b), linalg.svdvals(c)), (TALL, WIDE, SQUARE)),
     "pinv": (lambda a, b, c: (linalg.pinv(a), linalg.pinv(b), linalg.pinv(c)), (TALL, WIDE, LOW_RANK)),
@@ -86,6 +85,14 @@ GIVEN: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
 
 OF_DOUBLE = ("qr of large numbers",)
 """1e300 is no float."""
+DTYPES = {"f64": torch.float64, "f32": torch.float32, "c128": torch.complex128, "c64": torch.complex64}
+
+
+def made_complex(a: Tensor) -> Tensor:
+    """Matrices in other unitary bases, that of rows and of columns alike where there are as many: of the same rank,
+    and Hermitian where they were symmetric."""
+    left, right = (linalg.qr(torch.complex(_numbers(n, n), _numbers(n, n, 1)[..., 0])).Q for n in a.shape[-2:])
+    return left @ a.to(torch.complex128) @ right.mH
 
 
 class Every(nn.Module):
@@ -100,11 +107,13 @@ class Every(nn.Module):
 
 
 def _given(dtype: torch.dtype) -> dict[str, tuple[Tensor, ...]]:
-    names = [n for n in GIVEN if dtype is torch.float64 or n not in OF_DOUBLE]
-    return {name: tuple(t.to(dtype) for t in GIVEN[name][1]) for name in names}
+    names = [n for n in GIVEN if dtype in (torch.float64, torch.complex128) or n not in OF_DOUBLE]
+    return {
+        name: tuple((made_complex(t) if dtype.is_complex else t).to(dtype) for t in GIVEN[name][1]) for name in names
+    }
 
 
-@pytest.fixture(scope="module", params=[torch.float64, torch.float32], ids=["f64", "f32"])
+@pytest.fixture(scope="module", params=DTYPES.values(), ids=DTYPES)
 def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any, torch.dtype]:
     """Results of a bundle, with two threads, and eager's."""
     dtype: torch.dtype = request.param
@@ -122,7 +131,7 @@ def test_exponentials_of_half_types_are_rounded_once(dtype: torch.dtype, tmp_pat
 
 def test_equals_eager(both: tuple[Any, Any, torch.dtype]) -> None:
     got, want, dtype = both
-    tolerance = 1e-9 if dtype is torch.float64 else 2e-3
+    tolerance = 1e-9 if dtype in (torch.float64, torch.complex128) else 2e-3
     for name in want:
         for g, w in zip(got[name], want[name], strict=True):
             torch.testing.assert_close(
@@ -143,15 +152,17 @@ def _through(tmp_path: Path, function: Callable[..., Any], *args: Tensor, dims: 
 @pytest.mark.parametrize(
     "matrix", [TALL, WIDE, SQUARE, LOW_RANK, TALL * 0, torch.ones(4, 4), _numbers(1, 3, 3) * 1e-200]
 )
-def test_singular_vectors(tmp_path: Path, matrix: Tensor) -> None:
+@pytest.mark.parametrize("of_complex", [False, True], ids=["real", "complex"])
+def test_singular_vectors(tmp_path: Path, matrix: Tensor, of_complex: bool) -> None:
     matrix = matrix.double()
+    matrix = made_complex(matrix) if of_complex else matrix
     session = _through(tmp_path, lambda a: (*linalg.svd(a), *linalg.svd(a, full_matrices=False)), matrix)
     found = [torch.as_tensor(t) for t in session(matrix)]
     for u, s, vh in (found[:3], found[3:]):
         k = s.shape[-1]
         torch.testing.assert_close((u[..., :k] * s[..., None, :]) @ vh[..., :k, :], matrix, rtol=1e-13, atol=1e-13)
-        torch.testing.assert_close(u.mT @ u, torch.eye(u.shape[-1]).double().expand(*u.shape[:-2], -1, -1))
-        torch.testing.assert_close(vh @ vh.mT, torch.eye(vh.shape[-2]).double().expand(*vh.shape[:-2], -1, -1))
+        for product in (u.mH @ u, vh @ vh.mH):
+            torch.testing.assert_close(product, torch.eye(product.shape[-1], dtype=matrix.dtype).expand_as(product))
         torch.testing.assert_close(s, linalg.svdvals(matrix))
     assert [t.shape for t in found[:3]] == [t.shape for t in linalg.svd(matrix)]
     assert [t.shape for t in found[3:]] == [t.shape for t in linalg.svd(matrix, full_matrices=False)]
@@ -159,14 +170,14 @@ def test_singular_vectors(tmp_path: Path, matrix: Tensor) -> None:
 
 @pytest.mark.parametrize("matrix", [POSITIVE, SQUARE + SQUARE.mT, torch.eye(3), torch.tensor([[0.0, 1], [1, 0]]),
                                     torch.zeros(2, 2), LOW_RANK @ LOW_RANK.mT])  # fmt: skip
-def test_eigenvectors(tmp_path: Path, matrix: Tensor) -> None:
-    matrix = matrix.double()
+@pytest.mark.parametrize("of_complex", [False, True], ids=["real", "complex"])
+def test_eigenvectors(tmp_path: Path, matrix: Tensor, of_complex: bool) -> None:
+    matrix = made_complex(matrix) if of_complex else matrix.double()
     values, vectors = map(torch.as_tensor, _through(tmp_path, linalg.eigh, matrix)(matrix))
     torch.testing.assert_close(values, linalg.eigvalsh(matrix), rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(matrix @ vectors, vectors * values[..., None, :], rtol=1e-11, atol=1e-11)
-    torch.testing.assert_close(
-        vectors.mT @ vectors, torch.eye(values.shape[-1]).double().expand(*vectors.shape[:-2], -1, -1)
-    )
+    product = vectors.mH @ vectors
+    torch.testing.assert_close(product, torch.eye(product.shape[-1], dtype=matrix.dtype).expand_as(product))
 
 
 def test_sizes_that_vary(tmp_path: Path) -> None:
@@ -223,11 +234,6 @@ def test_pivots_that_are_no_rows(tmp_path: Path) -> None:
     session = _through(tmp_path, lambda a, p: torch.lu_unpack(a, p), _numbers(3, 3), pivots)
     with pytest.raises(hardtack.RunError, match="a pivot is no row of the matrix"):
         session(_numbers(3, 3), pivots + 1)
-
-
-def test_complex_matrices_are_refused() -> None:
-    with pytest.raises(UnsupportedOpError, match="its kernel is of real numbers"):
-        to_graphs(lambda a: linalg.qr(torch.complex(a, a)).R.real, (_numbers(3, 3),))
 
 
 def test_other_targets_are_refused(tmp_path: Path) -> None:

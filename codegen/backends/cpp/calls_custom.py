@@ -94,7 +94,7 @@ def _argument(p: Parameters, lines: list[str], argument: Argument, name: str = "
     if kind == "none":
         return "ht::none()"
     value = rest[0]
-    if kind == "tensor":
+    if kind in ("tensor", "pairs"):
         return f"ht::tensor_argument(&given[{value}])"
     if kind == "int":
         return f"ht::integer({p.add(f'{name}{len(p.ints)}', value)})"
