@@ -31,7 +31,7 @@ _BOTH = """
     reflection_pad1d.default reflection_pad2d.default reflection_pad3d.default
     view_copy.default pixel_shuffle.default pixel_unshuffle.default put.default
     replication_pad1d.default replication_pad2d.default replication_pad3d.default
-    as_strided.default as_strided_copy.default as_strided_scatter.default
+    as_strided.default as_strided_copy.default as_strided_scatter.default new_empty_strided.default
 """
 BOTH_PARTS = frozenset(f"aten.{name}" for name in _BOTH.split())
 """Ops that act on the real and the imaginary part alike."""
@@ -120,7 +120,7 @@ def truth(b: Builder, x: Any) -> Value:
 
 def complex_result(b: Builder, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Convert a call on real tensors that is complex because of its dtype, or of a number among its operands."""
-    if name in COMPLEX and name.startswith("aten.rand"):
+    if name in COMPLEX and name.startswith(("aten.rand", "aten.normal")):
         return COMPLEX[name](b, *args, **kwargs)
     if not any(isinstance(x, complex) for x in args):
         return as_complex(b, CONVERTERS[name](b, *args, **kwargs))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from hardtack.codegen.ir.expr import int_value, product
 from hardtack.codegen.ir.types import DType
 from hardtack.exporter.convert.builder import Builder
 from hardtack.exporter.convert.complex import (
+    COMPLEX,
     absolute,
     added,
     as_complex,
@@ -20,6 +21,7 @@ from hardtack.exporter.convert.complex import (
 from hardtack.exporter.convert.reductions import dims_of
 from hardtack.exporter.convert.table import CONVERTERS, ComplexValue, Value
 from hardtack.exporter.convert.value_sizes import true_places
+from hardtack.exporter.dtypes import part_dtype
 from hardtack.exporter.errors import Refusal
 
 
@@ -75,8 +77,10 @@ def _any(b: Builder, x: ComplexValue, *args: Any, name: str) -> Value:
 
 
 @converts_complex("linalg_vector_norm.default")
-def _norm(b: Builder, x: ComplexValue, *args: Any, **kwargs: Any) -> Value:
-    return _real("aten.linalg_vector_norm.default", b, absolute(b, x), *args, **kwargs)
+def _norm(b: Builder, x: ComplexValue, *args: Any, dtype: Any = None, **kwargs: Any) -> Value:
+    """Of magnitudes; dtype: of x before, complex too."""
+    part = None if dtype is None else part_dtype(dtype)
+    return _real("aten.linalg_vector_norm.default", b, absolute(b, x), *args, dtype=part, **kwargs)
 
 
 @converts_complex("var.correction", root=False)
@@ -177,6 +181,34 @@ def _addbmm(b: Builder, x: Any, m: Any, n: Any, *, beta: Any = 1, alpha: Any = 1
 def _softmax_of_real_parts(b: Builder, x: ComplexValue, dim: int, dtype: Any = None, *, name: str) -> Value:
     """Of complex numbers eager takes the real parts, where it is told to give real numbers, and nothing else."""
     return _real(name, b, x.re, dim, dtype)
+
+
+@converts_complex("rms_norm.default")
+def _rms_norm(
+    b: Builder, x: ComplexValue, normalized_shape: Sequence[Any], weight: Any = None, eps: float | None = None
+) -> ComplexValue:
+    """x / sqrt(mean(x^2) + eps) * weight, of squares that are complex, as eager computes it."""
+    dims = list(range(len(x.shape) - len(normalized_shape), len(x.shape)))
+    square = _each(times(b, x, x), lambda part: b.mean(part, dims, True))
+    smallest = 2.0**-52 if x.dtype is DType.F64 else 2.0**-23
+    scale = COMPLEX["aten.rsqrt.default"](b, added(b, square, smallest if eps is None else eps))
+    out: ComplexValue = times(b, x, scale)
+    return out if weight is None else times(b, out, weight)
+
+
+@converts_complex("nonzero.default")
+def _nonzero(b: Builder, x: ComplexValue) -> Value:
+    return _real("aten.nonzero.default", b, truth(b, x))
+
+
+@converts_complex("scatter.reduce", "scatter.value_reduce")
+def _scatter(b: Builder, x: Any, dim: int, index: Value, src: Any, *, reduce: str) -> ComplexValue:
+    """Sums, part by part. Refusal for products, in which a place may have any number of factors."""
+    if reduce != "add":
+        raise Refusal(f"scatter with reduce={reduce!r} of complex numbers: gather the factors and multiply them")
+    src = as_complex(b, src if isinstance(src, (Value, ComplexValue)) else complex(src))
+    parts = ((x.re, src.re), (x.im, src.im)) if isinstance(src, ComplexValue) else ((x.re, src.real), (x.im, src.imag))
+    return ComplexValue(*(_real("aten.scatter.reduce", b, t, dim, index, s, reduce=reduce) for t, s in parts))
 
 
 @converts_complex("masked_select.default")

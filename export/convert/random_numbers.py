@@ -152,6 +152,20 @@ def _normal_in_place(b: Builder, x: Value, mean: Any = 0.0, std: Any = 1.0, **_:
     return _normal(b, mean, std)
 
 
+@converts_complex("normal.float_float")
+def _complex_normal(b: Builder, mean: Any, std: Any = 1.0, *_: Any, **__: Any) -> ComplexValue:
+    """Of each part half of the variance, and, as in eager, the whole mean."""
+    drawn, scale = _complex(b, kind="randn"), _deviation(b, std)
+    parts = [b.pw("add", b.pw("mul", part, scale), mean) for part in (drawn.re, drawn.im)]
+    return ComplexValue(*parts)
+
+
+@converts_complex("normal_functional.default")
+def _complex_normal_in_place(b: Builder, x: ComplexValue, mean: Any = 0.0, std: Any = 1.0, **_: Any) -> ComplexValue:
+    found: ComplexValue = _complex_normal(b, mean, std)
+    return found
+
+
 @converts("aten.log_normal.default")
 def _log_normal(b: Builder, x: Value, mean: float = 1.0, std: float = 2.0, **_: Any) -> Value:
     drawn = b.pw("add", b.pw("mul", normal(b, x.shape, x.dtype), _deviation(b, std)), mean)
@@ -164,6 +178,11 @@ def _uniform(b: Builder, x: Value, low: float = 0.0, high: float = 1.0, **_: Any
         raise Refusal(f"random numbers from {low} to {high}: there is none")
     drawn = b.wide(uniform(b, x.shape, x.dtype))
     return b.to(b.pw("add", b.pw("mul", drawn, high - low), low), x.dtype)
+
+
+@converts_complex("uniform.default")
+def _complex_uniform(b: Builder, x: ComplexValue, *bounds: float, **_: Any) -> ComplexValue:
+    return ComplexValue(_uniform(b, x.re, *bounds), _uniform(b, x.im, *bounds))
 
 
 @converts("aten.exponential.default")

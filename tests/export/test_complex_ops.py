@@ -267,6 +267,18 @@ OPS: dict[str, Program] = {
     "gradient": lambda x, y: torch.gradient(x, dim=1),
     "trapezoids": lambda x, y: torch.trapezoid(x, dim=1),
     "adding a number": lambda x, y: F.pairwise_distance(x, y),
+    "rms_norm": lambda x, y: (F.rms_norm(x, (4,)), F.rms_norm(x[None], (3, 4), y, eps=0.1)),
+    "norm of a type": lambda x, y: torch.linalg.vector_norm(x, 3.0, dim=1, dtype=torch.complex128),
+    "scatter that adds": lambda x, y: (
+        x.scatter(1, torch.tensor([[0, 0], [1, 1], [2, 3]]), y, reduce="add"),
+        x.scatter(0, torch.tensor([[0, 1, 2, 2]]), 2 - 1j, reduce="add"),
+    ),
+    "new_empty_strided": lambda x, y: x.new_empty_strided((2, 3), (3, 1)).copy_(y[:2, :3]),
+    "nonzero": lambda x, y: (
+        torch.where(REAL > 0, x, 0).nonzero(),
+        torch.complex(x.real * 0, y.imag).argwhere(),
+        torch.full_like(x[0, 0], 1j).nonzero(),
+    ),
     "alpha of a type": lambda x, y: torch.add(x, REAL, alpha=2),
 }
 
@@ -297,6 +309,11 @@ def test_equals_eager(name: str, dtype: torch.dtype) -> None:
 
 
 REFUSED: dict[str, tuple[Program, type[Exception], str]] = {
+    "scatter that multiplies": (
+        lambda x, y: x.scatter(1, torch.tensor([[0]]), y, reduce="multiply"),
+        UnsupportedOpError,
+        "scatter with reduce='multiply' of complex numbers: gather the factors and multiply them",
+    ),
     "logcumsumexp": (lambda x, y: x.logcumsumexp(1), UnsupportedOpError, "on complex numbers is not supported"),
 }
 

@@ -283,6 +283,24 @@ def test_complex_numbers() -> None:
     assert not torch.equal(z[:, 0], z[:, 1])
 
 
+def test_complex_numbers_between_bounds_or_about_a_mean() -> None:
+    """As in eager both parts have the whole mean, and half of the variance; both lie between the bounds."""
+    z = torch.zeros(N, dtype=torch.complex64)
+    (normal,) = drawn(lambda x: x.clone().normal_(3, 2), z)
+    (other,) = drawn(lambda x: torch.normal(3.0, 2.0, (N,), dtype=x.dtype), z)
+    (uniform,) = drawn(lambda x: x.clone().uniform_(-3, 5), z)
+    for found in (normal, other, uniform):
+        assert not torch.equal(found[:, 0], found[:, 1])
+    for part in (0, 1):
+        assert distance(normal[:, part], normal_cdf(3, math.sqrt(2))) < FARTHEST
+        assert distance(other[:, part], normal_cdf(3, math.sqrt(2))) < FARTHEST
+        assert distance(uniform[:, part], lambda x: ((x + 3) / 8).clamp(0, 1)) < FARTHEST
+    eager = [z.clone().normal_(3, 2), torch.normal(3.0, 2.0, (N,), dtype=z.dtype), z.clone().uniform_(-3, 5)]
+    for ours, theirs in zip((normal, other, uniform), map(torch.view_as_real, eager), strict=True):
+        torch.testing.assert_close(ours.mean(0), theirs.mean(0), rtol=0, atol=0.1)
+        torch.testing.assert_close(ours.std(0), theirs.std(0), rtol=0.05, atol=0)
+
+
 def test_draws_of_a_run_and_of_runs_behind_each_other_are_one_stream() -> None:
     n = Dim("n", max=64)
     exported = to_graphs(
