@@ -1,4 +1,4 @@
-"""Linear algebra of matrices: LU with partial pivoting, Cholesky, and solving by triangles.
+"""Linear algebra of matrices: LU with partial pivoting, Cholesky, LDL, and solving by their factors.
 
 Of small real ones, a step for each row, in ops that every target has: all matrices of a batch take a step together. Of
 larger ones, complex ones, or sizes that vary, what is left whole is the factors and the solution by a triangle, for
@@ -238,6 +238,30 @@ def cholesky_inverse(factor: Tensor, upper: bool = False) -> Tensor:
     return cholesky_solve(torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device), factor, upper)
 
 
+def ldl_factor_ex(a: Tensor, *, hermitian: bool = False, check_errors: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+    if not check_errors:
+        return NotImplemented  # type: ignore[no-any-return]  # left as it is
+    ld, pivots, info = torch.ops.aten.linalg_ldl_factor_ex.default(a, hermitian=hermitian)
+    _check(info, "linalg.ldl_factor_ex")
+    return ld, pivots, info
+
+
+def ldl_factor(a: Tensor, *, hermitian: bool = False) -> tuple[Tensor, Tensor]:
+    ld, pivots, info = torch.ops.aten.linalg_ldl_factor_ex.default(a, hermitian=hermitian)
+    _check(info, "linalg.ldl_factor")
+    return ld, pivots
+
+
+def ldl_solve(ld: Tensor, pivots: Tensor, b: Tensor, *, hermitian: bool = False) -> Tensor:
+    batch = _common(ld, b)
+    if ld.shape[:-2] == b.shape[:-2]:
+        return NotImplemented  # type: ignore[no-any-return]  # left as it is
+    whole = [t.expand(*batch, *t.shape[-2:]) for t in (ld, b)]
+    pivots = pivots.expand(*batch, pivots.shape[-1])
+    found: Tensor = torch.ops.aten.linalg_ldl_solve.default(whole[0], pivots, whole[1], hermitian=hermitian)
+    return found
+
+
 def _check(info: Tensor, api_name: str) -> None:
     """Says at run time that a matrix has no factors, as eager does."""
     message = f"{api_name}: a matrix is singular, or not positive definite"
@@ -311,6 +335,9 @@ OWN: dict[str, Callable[..., Any]] = {
     "aten.linalg_cholesky.default": cholesky,
     "aten.cholesky.default": lambda a, upper=False: cholesky(a, upper=upper),
     "aten.linalg_lu_factor.default": lu_factor,
+    "aten.linalg_ldl_factor.default": ldl_factor,
+    "aten.linalg_ldl_factor_ex.default": ldl_factor_ex,
+    "aten.linalg_ldl_solve.default": ldl_solve,
     "aten._linalg_det.default": det,
     "aten._linalg_slogdet.default": slogdet,
     "aten.linalg_inv_ex.default": inv_ex,

@@ -96,6 +96,17 @@ def _lu_unpack(lu: Any, pivots: Any, unpack_data: bool, unpack_pivots: bool) -> 
     return m * n + m
 
 
+def _ldl_factor(a: Any, hermitian: bool, check_errors: bool) -> Expr:
+    n = _sides(a)[0]
+    return n * n
+
+
+def _ldl_solve(ld: Any, pivots: Any, b: Any, hermitian: bool) -> Expr:
+    n = _sides(ld)[0]
+    rows, columns, _ = _sides(b)
+    return n * n + rows * columns
+
+
 def _cholesky(a: Any, upper: bool, check_errors: bool) -> Expr:
     m, n, _ = _sides(a)
     return m * n
@@ -123,6 +134,8 @@ _OWN: Mapping[str, _Own] = {
     "aten.linalg_lu_factor_ex.default": _Own("ht_linalg_lu_factor_ex", "lu.cpp", _lu_factor),
     "aten.linalg_lu.default": _Own("ht_linalg_lu", "lu.cpp", _lu),
     "aten.lu_unpack.default": _Own("ht_lu_unpack", "lu.cpp", _lu_unpack),
+    "aten.linalg_ldl_factor_ex.default": _Own("ht_linalg_ldl_factor_ex", "ldl.cpp", _ldl_factor),
+    "aten.linalg_ldl_solve.default": _Own("ht_linalg_ldl_solve", "ldl.cpp", _ldl_solve),
     "aten.linalg_cholesky_ex.default": _Own("ht_linalg_cholesky_ex", "triangles.cpp", _cholesky),
     "aten.linalg_solve_triangular.default": _Own("ht_linalg_solve_triangular", "triangles.cpp", _solve_triangular),
     "aten.linalg_matrix_exp.default": _Own("ht_linalg_matrix_exp", "exponential.cpp", _matrix_exp),
