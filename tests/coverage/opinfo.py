@@ -72,6 +72,8 @@ def _is_tensor(x: Any) -> bool:
 def _function(entry: Any) -> Callable[..., Any]:
     if entry.name in PLACES:
         return _with_values(entry.name, entry.op)
+    if entry.name == "linalg.eigh":
+        return _with_products(entry.op)
     if _name(entry) in IN_PLACE:
         return lambda x, *args, **kwargs: entry.op(x.clone(), *args, **kwargs)
     return entry.op  # type: ignore[no-any-return]
@@ -93,6 +95,17 @@ def _with_values(name: str, op: Callable[..., Any]) -> Callable[..., Any]:
         dim = kwargs.get("dim", args[position - 1] if len(args) >= position else -1)
         kept = places if places.dim() == x.dim() else places.unsqueeze(dim)
         return *values, x.gather(dim, kept)
+
+    return function
+
+
+def _with_products(op: Callable[..., Any]) -> Callable[..., Any]:
+    """An op that gives eigenvalues and vectors V, of which signs and phases are not determined: V diag(values) V^H in
+    place of them, and V^H V."""
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        values, vectors = op(*args, **kwargs)
+        return values, (vectors * values.unsqueeze(-2)) @ vectors.mH, vectors.mH @ vectors
 
     return function
 
