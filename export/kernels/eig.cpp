@@ -244,7 +244,7 @@ int32_t ht_linalg_eig(const ht_kernel_call* call) {
     Complex *x = others + 2 * n * n, *v = x + n;
     double* scales = reinterpret_cast<double*>(v + n);
     load(a, k, h);
-    const double most = size_of(h), unit = most > 0x1p300 ? 0x1p-800 : most < 0x1p-300 ? 0x1p800 : 1;
+    const double most = size_of(h), unit = unit_for(most);
     for (int64_t i = 0; i < n * n; ++i) h.at[i] *= unit;
     bool done = most == most;
     if (done) {

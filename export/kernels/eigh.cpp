@@ -50,16 +50,17 @@ int32_t ht_linalg_eigh(const ht_kernel_call* call) {
       for (int64_t j = 0; j < i; ++j) (lower ? s(j, i) : s(i, j)) = conjugate(lower ? s(i, j) : s(j, i));
     }
     make_identity(v);
-    const double size = size_of(s), small = kEps / 8 * size;
+    const double size = size_of(s), unit = unit_for(size), small = kEps / 8 * size * unit;
     if (size != size) {
       for (int64_t i = 0; i < n; ++i) put_real(values, k * n + i, size);
       return fill(vectors, k, v.m * n, size);
     }
+    for (int64_t i = 0; i < n * n; ++i) s.at[i] *= unit;
     for (int turn = 0; turn < kMostSweeps && sweep(s, v, small); ++turn) {
     }
     sort(n, order, [&](int64_t i, int64_t j) { return real_part(s(i, i)) < real_part(s(j, j)); });
     for (int64_t i = 0; i < n; ++i) {
-      put_real(values, k * n + i, real_part(s(order[i], order[i])));
+      put_real(values, k * n + i, real_part(s(order[i], order[i])) / unit);
       for (int64_t j = 0; j < v.m; ++j) put(vectors, (k * n + j) * n + i, v(j, order[i]));
     }
   });

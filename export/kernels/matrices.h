@@ -54,16 +54,20 @@ void conjugate_all(const Matrix& a) {
     for (int64_t j = 0; j < a.n; ++j) a(i, j) = conjugate(a(i, j));
 }
 
-// The largest magnitude; NaN where there is a number that is not finite, of which comparisons know nothing.
+// The largest magnitude of a part; NaN where there is a number that is not finite, of which comparisons know nothing.
 double size_of(const Matrix& a) {
   double most = 0, nothing = 0;
   for (int64_t i = 0; i < a.m; ++i)
     for (int64_t j = 0; j < a.n; ++j) {
       nothing += magnitude(a(i, j) - a(i, j));
-      most = magnitude(a(i, j)) > most ? magnitude(a(i, j)) : most;
+      most = part_magnitude(a(i, j)) > most ? part_magnitude(a(i, j)) : most;
     }
   return most + nothing;
 }
+
+// What numbers up to `most` are multiplied by, so that products of some of them are numbers: 1, but at the ends of the
+// range.
+double unit_for(double most) { return most > 0x1p300 ? 0x1p-800 : most < 0x1p-300 ? 0x1p800 : 1; }
 
 // The k-th matrix of a tensor as `value` alone.
 void fill(const ht_tensor& t, int64_t k, int64_t numel, double value) {

@@ -67,13 +67,21 @@ Complex conjugate(const Complex& z) { return {z.re, -z.im}; }
 double square(double x) { return x * x; }
 double square(const Complex& z) { return z.re * z.re + z.im * z.im; }
 
+// That of the larger part, which is a number where z is one.
+double part_magnitude(double x) { return magnitude(x); }
+double part_magnitude(const Complex& z) { return magnitude(z.re) > magnitude(z.im) ? magnitude(z.re) : magnitude(z.im); }
+
 // By which LAPACK compares elements: |re| + |im|.
 double rough_magnitude(double x) { return magnitude(x); }
 double rough_magnitude(const Complex& z) { return magnitude(z.re) + magnitude(z.im); }
 
 // A number of magnitude 1 whose conjugate makes z real: 1 for what is real already.
 double phase(double) { return 1; }
-Complex phase(const Complex& z) { return z.im == 0 ? Complex(1) : z / magnitude(z); }
+Complex phase(const Complex& z) {
+  if (z.im == 0) return 1;
+  const Complex part = z / part_magnitude(z);
+  return part / magnitude(part);
+}
 
 #ifdef HT_COMPLEX
 using Scalar = Complex;

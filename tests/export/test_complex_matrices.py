@@ -104,6 +104,23 @@ def test_what_is_not_finite_is_not_lost(tmp_path: Path, what: complex) -> None:
         assert found[1].isfinite().all(), k
 
 
+def test_numbers_at_the_end_of_the_range(tmp_path: Path) -> None:
+    """Of which magnitudes are no numbers, and eager's results none."""
+    a = torch.tensor([[1.5, 1.3 + 1.3j, 0], [1.3 - 1.3j, -1, 0], [0, 0, 0.5]], dtype=torch.complex128)
+    given = a * 1e308
+
+    def program(a: Tensor) -> tuple[Tensor, ...]:
+        values, vectors = linalg.eigh(a / 4)
+        return values, vectors.abs(), linalg.eigvals(a / 4), linalg.svdvals(a / 4)
+
+    values, sizes, general, singular = map(torch.as_tensor, _session(tmp_path, program, given)(given))
+    want = linalg.eigvalsh(a / 4)
+    torch.testing.assert_close(values / 1e308, want)
+    torch.testing.assert_close(sizes, linalg.eigh(a).eigenvectors.abs())
+    torch.testing.assert_close((general / 1e308).real.sort().values, want)
+    torch.testing.assert_close(singular / 1e308, want.abs().sort(descending=True).values)
+
+
 GENERAL: dict[str, Tensor] = {
     "drawn": _numbers(3, 6, 6),
     "large": _numbers(1, 40, 40),
