@@ -74,6 +74,8 @@ def _function(entry: Any) -> Callable[..., Any]:
         return _with_values(entry.name, entry.op)
     if entry.name == "linalg.eigh":
         return _with_products(entry.op)
+    if entry.name == "linalg.eig":
+        return _with_sizes(entry.op)
     if _name(entry) in IN_PLACE:
         return lambda x, *args, **kwargs: entry.op(x.clone(), *args, **kwargs)
     return entry.op  # type: ignore[no-any-return]
@@ -106,6 +108,16 @@ def _with_products(op: Callable[..., Any]) -> Callable[..., Any]:
     def function(*args: Any, **kwargs: Any) -> Any:
         values, vectors = op(*args, **kwargs)
         return values, (vectors * values.unsqueeze(-2)) @ vectors.mH, vectors.mH @ vectors
+
+    return function
+
+
+def _with_sizes(op: Callable[..., Any]) -> Callable[..., Any]:
+    """The same of general matrices: the magnitudes of their vectors, which need not be at right angles."""
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        values, vectors = op(*args, **kwargs)
+        return values, vectors.abs()
 
     return function
 
