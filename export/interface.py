@@ -16,13 +16,13 @@ from hardtack.codegen.ir import expr as ex
 from hardtack.codegen.ir.constants import ConstantStore, Recipe
 from hardtack.codegen.ir.graph import Constant, Input, State, SymBinding, TensorType
 from hardtack.codegen.ir.types import DType
-from hardtack.exporter.capture.capture import WRAPPED
 from hardtack.exporter.constants import parts_of, store_tensor, tensor_type
 from hardtack.exporter.convert.builder import Builder
 from hardtack.exporter.convert.complex import of_pairs
 from hardtack.exporter.convert.table import ComplexValue, Value
 from hardtack.exporter.dtypes import from_torch, part_dtype
 from hardtack.exporter.errors import InputSpecError, Refusal
+from hardtack.exporter.origin import WRAPPED
 from hardtack.exporter.sizes.ranges import Declared
 from hardtack.exporter.sizes.shapes import LARGEST_INT, Sizes, new_symbol, sympy_of
 from hardtack.exporter.sizes.strides import contract_strides, row_major

@@ -27,6 +27,8 @@ _PLACE = re.compile(r"^(?:(?P<source>.*?)  # )?(?P<file>.+):(?P<line>\d+) in ")
 _TORCH = str(Path(torch.__file__).parent) + os.sep
 _OWN = str(Path(__file__).parent) + os.sep
 _CAPTURE = str(Path(__file__).parent / "capture" / "capture.py")
+WRAPPED = "_wrapped_module"
+"""The name under which a module is wrapped; it is left out of the names of parameters."""
 GENERATED = ("<eval_with_key>", "<frozen ")
 """Code without a file that is torch's or Python's own. Other such code is somebody's: typed at a prompt, in `exec`,
 from a torch.package."""
@@ -118,7 +120,7 @@ def module_path(meta: dict[str, Any]) -> str:
     if path.startswith(_NO_MODULE):
         return ""
     path = path.removeprefix("L__self__").removeprefix("L['self']").removeprefix(".")
-    return path.removeprefix("_wrapped_module").removeprefix(".")
+    return path.removeprefix(WRAPPED).removeprefix(".")
 
 
 def calling_line() -> SourceLine | None:

@@ -14,9 +14,9 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from hardtack.exporter.capture.capture import WRAPPED
 from hardtack.exporter.capture.torch_errors import translated
 from hardtack.exporter.errors import CaptureError, ExportError, InputSpecError
+from hardtack.exporter.origin import WRAPPED
 
 _TOLERANCE = 1e-3
 """How far loss and gradients of the program may be from eager's on the example, in parts of the largest number."""

@@ -75,6 +75,7 @@ def _children(tree: Tree, value: Any, path: str) -> list[tuple[Any, Tree, Any]]:
         if dataclasses.is_dataclass(value) and not isinstance(value, Mapping):
             named = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
             value = {k: v for k, v in named.items() if v is not None}  # as torch registers dataclasses
+        value = _parts_of_sparse(value, tree["keys"])
         if not isinstance(value, Mapping):
             raise InputError(f"{path} must be a dict, as it was exported; it is a {type(value).__name__}")
         if set(value) != set(tree["keys"]):
@@ -87,6 +88,23 @@ def _children(tree: Tree, value: Any, path: str) -> list[tuple[Any, Tree, Any]]:
         raise InputError(f"{path} must have {len(items)} items, as it was exported; it has {len(value)}")
     keys = tree["fields"] if kind == "namedtuple" else range(len(items))
     return list(zip(keys, items, value, strict=True))
+
+
+_SPARSE: dict[str, dict[str, str]] = {
+    "torch.sparse_coo": {"indices": "_indices", "values": "_values"},
+    "torch.sparse_csr": {name: name for name in ("crow_indices", "col_indices", "values")},
+    "torch.sparse_csc": {name: name for name in ("ccol_indices", "row_indices", "values")},
+}
+"""Layout -> the part of an input, and the method of torch's tensor that gives it (ADR 0075)."""
+
+
+def _parts_of_sparse(value: Any, keys: Sequence[Any]) -> Any:
+    """A sparse tensor of torch's as the parts that a bundle takes; whatever else there is stays as it is."""
+    parts = _SPARSE.get(str(getattr(value, "layout", "")))
+    if parts is None:
+        return value
+    found = {name: getattr(value.detach(), method)().contiguous() for name, method in parts.items()}
+    return found | {f"size_{d}": n for d, n in enumerate(value.shape) if f"size_{d}" in keys}
 
 
 def unflattener(tree: Tree) -> Unflatten:

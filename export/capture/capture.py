@@ -28,6 +28,8 @@ from hardtack.exporter.capture.small.sizes import Decision, Watch
 from hardtack.exporter.capture.small.small_shapes import shape_decisions, with_other_shapes
 from hardtack.exporter.capture.small.small_strides import layout_decisions, stride_decisions
 from hardtack.exporter.capture.small.small_views import view_decisions
+from hardtack.exporter.capture.sparse.modules import around, buffers_apart, with_parts
+from hardtack.exporter.capture.sparse.stand_ins import is_sparse
 from hardtack.exporter.capture.torch_errors import translated
 from hardtack.exporter.capture.torch_patches.bool_operands import bools_as_ints
 from hardtack.exporter.capture.torch_patches.composite_ops import composites_asked_once
@@ -52,13 +54,10 @@ from hardtack.exporter.errors import (
     SourceLine,
 )
 from hardtack.exporter.extensions import Extensions
-from hardtack.exporter.origin import source_of
+from hardtack.exporter.origin import WRAPPED, source_of
 from hardtack.exporter.sizes.float_folds import Folds
 from hardtack.exporter.sizes.ranges import Declared
 from hardtack.exporter.sizes.strides import contract_order, laid_out
-
-WRAPPED = "_wrapped_module"
-"""The name under which a module is wrapped; it is left out of the names of parameters."""
 
 
 @dataclass
@@ -126,15 +125,55 @@ def capture(
             f"kwargs is a {type(kwargs).__name__}",
             fix="pass a dict of example inputs by argument's name; a file's path as path=...",
         )
-    examples = pytree.tree_leaves((args, kwargs))
-    _refuse_sparse(args, kwargs)
-    as_given = Prepared(args, dict(kwargs or {}), None)
-    args, kwargs = _apart(module_or_ep, args, kwargs)
     module = module_or_ep if isinstance(module_or_ep, nn.Module) else _Function(module_or_ep)
     check_eval(module)
     check_tensors(module)
     if not isinstance(args, tuple):
         raise InputSpecError(f"args is a {type(args).__name__}", fix="pass the positional example inputs as a tuple")
+    with buffers_apart(module) as places:
+        call = with_parts(module.forward, args, kwargs or {}, dynamic_shapes)
+        plain = call.is_plain and not places
+        if strict and not plain:
+            raise InputSpecError("a model with sparse tensors is captured with strict=True", fix="leave strict out")
+        first: CaptureError | None = None
+        if plain:
+            try:
+                found = _traced(module, args, kwargs, dynamic_shapes, strict, brought)
+                if strict or not _meets_sparse(found.source):
+                    return found
+            except CaptureError as error:
+                if strict or type(error) is not CaptureError:
+                    raise
+                first = error
+        wrapped = around(module, call, places)
+        try:
+            found = _traced(wrapped, call.args, call.kwargs, call.dynamic_shapes, strict, brought)
+        except ExportError as error:
+            if not wrapped.trace.met and first is not None:
+                raise first from error
+            raise
+        if first is not None and not wrapped.trace.met:
+            raise first
+        return found
+
+
+def _meets_sparse(ep: ExportedProgram) -> bool:
+    """True if an op of the program takes or gives a sparse tensor: torch takes some of them for what they are."""
+    return any(is_sparse(x) for node in ep.graph.nodes for x in pytree.tree_leaves(node.meta.get("val")))
+
+
+def _traced(
+    module: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None,
+    dynamic_shapes: Any,
+    strict: bool,
+    brought: Extensions,
+) -> Captured:
+    """The program of a module whose inputs are dense."""
+    examples = pytree.tree_leaves((args, kwargs))
+    as_given = Prepared(args, dict(kwargs or {}), None)
+    args, kwargs = _apart(module, args, kwargs)
     if kwargs and dynamic_shapes is not None:
         module, dynamic_shapes = with_explicit_keywords(module, args, kwargs, dynamic_shapes)
     prepared = prepare(module.forward, args, kwargs or {}, dynamic_shapes)
@@ -266,17 +305,6 @@ def _copy(x: torch.Tensor) -> torch.Tensor:
 
 
 _QUANTISED = ("torch.ao.nn.quantized.", "torch.ao.nn.intrinsic.quantized.", "torch.nn.quantized.")
-
-
-def _refuse_sparse(args: Any, kwargs: Any) -> None:
-    """InputSpecError for an example whose elements do not all lie in memory."""
-    for path, x in pytree.tree_flatten_with_path((args, dict(kwargs or {})))[0]:
-        if isinstance(x, torch.Tensor) and x.layout is not torch.strided:
-            place = f"{'kwargs' if path[0].idx else 'args'}{pytree.keystr(path[1:])}"  # type: ignore[attr-defined]
-            raise InputSpecError(
-                f"{place} is a sparse tensor, {str(x.layout).removeprefix('torch.')}",
-                fix="pass its indices and values as inputs, and write the product with index_select and index_add",
-            )
 
 
 def _refuse_unready(module: nn.Module) -> None:

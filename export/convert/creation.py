@@ -197,6 +197,7 @@ refuses(
     "_local_scalar_dense item equal is_nonzero",
 )
 refuses(
-    "sparse tensors are not supported: use dense ones",
-    "_sparse_coo_tensor_with_dims_and_tensors _coalesce _to_sparse sparse_mask _sparse_mm _sparse_addmm",
+    "the program was captured with sparse tensors, which are taken apart while a module is: export the module",
+    "sparse_coo_tensor _sparse_coo_tensor_with_dims_and_tensors _coalesce _to_sparse sparse_mask _sparse_mm "
+    "_sparse_addmm _sparse_softmax _sparse_log_softmax _sparse_sum",
 )

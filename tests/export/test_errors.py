@@ -290,16 +290,6 @@ def test_keyword_arguments_are_a_mapping() -> None:
     assert caught.value.fix == "pass a dict of example inputs by argument's name; a file's path as path=..."
 
 
-@pytest.mark.parametrize("layout", ["sparse_coo", "sparse_csr"])
-@pytest.mark.filterwarnings("ignore:Sparse CSR")
-def test_sparse_examples_are_named(layout: str) -> None:
-    x = torch.eye(3).to_sparse() if layout == "sparse_coo" else torch.eye(3).to_sparse_csr()
-    for args, kwargs, place in (((torch.ones(3), x), {}, "args[1]"), ((), {"a": x, "y": None}, "kwargs['a']")):
-        with pytest.raises(InputSpecError) as caught:
-            to_graphs(lambda a, y: a @ y, args, kwargs)
-        assert caught.value.what == f"{place} is a sparse tensor, {layout}"
-
-
 def test_weights_without_data() -> None:
     error = refused(InputSpecError, nn.Linear(8, 2, device="meta"), (X.to("meta"),))
     assert "meta device" in error.what
