@@ -279,6 +279,40 @@ def _batch_norm_in_training(
     if not training:
         out = b.to(_by_statistics(b, b.wide(x), weight, bias, running_mean, running_var, eps), x.dtype)
         return out, *_no_moments(b), b.to(running_mean, types[3]), b.to(running_var, types[4])
+    return _training_results(b, x, weight, bias, running_mean, running_var, momentum, eps, types)
+
+
+@converts("aten._batch_norm_with_update_functional.default")
+def _batch_norm_with_update(
+    b: Builder,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value,
+    running_var: Value,
+    momentum: float,
+    eps: float,
+) -> Result:
+    """The same in training mode. Its fourth result is what cuDNN keeps, on CPUs a tensor without elements."""
+    types = [x.dtype if t is None else t.dtype for t in b.stated]
+    found = _training_results(b, x, weight, bias, running_mean, running_var, momentum, eps, (*types[:3], *types[4:]))
+    reserved = b.stated[3]
+    kept = None if reserved is None else b.full(reserved.shape, 0, reserved.dtype)
+    return (*found[:3], kept, *found[3:])
+
+
+def _training_results(
+    b: Builder,
+    x: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value,
+    running_var: Value,
+    momentum: float,
+    eps: float,
+    types: Sequence[DType],
+) -> tuple[Value, ...]:
+    """The result, what the backward pass reads, and the new running moments; `types`: of each."""
     var, mean = _batch_moments(b, x)
     count = ex.product(tuple(n for d, n in enumerate(x.shape) if d != 1))
     b.require("lt", 1, count, "batch norm in training needs more than one value of each channel")

@@ -16,7 +16,9 @@ from torch._decomp import get_decompositions
 from hardtack.exporter.decompose import (
     antialiased_resizes,
     backward_ops,
+    chunked_losses,
     fractional_pools,
+    integer_convolutions,
     linear_algebra,
     packed_int4,
     quantized,
@@ -294,6 +296,7 @@ OWN: dict[str, Callable[..., Any]] = {
     "aten.grid_sampler_3d.default": grid_sample,
     "aten._upsample_bilinear2d_aa.default": antialiased_resizes.bilinear,
     "aten._upsample_bicubic2d_aa.default": antialiased_resizes.bicubic,
+    "aten.convolution.default": integer_convolutions.convolution,
     "aten._thnn_fused_lstm_cell.default": _lstm_cell,
     "aten._thnn_fused_gru_cell.default": _gru_cell,
     **backward_ops.OWN,
@@ -334,7 +337,7 @@ def table() -> dict[Any, Callable[..., Any]]:
     for name, decomposition in OWN.items():
         _, op, overload = _parts(name)
         found[getattr(getattr(torch.ops.aten, op), overload)] = decomposition
-    return found | quantized.rules() | packed_int4.rules()
+    return found | quantized.rules() | packed_int4.rules() | chunked_losses.rules()
 
 
 def _parts(name: str) -> list[str]:
