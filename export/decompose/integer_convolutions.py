@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -49,15 +50,15 @@ def _direct(x: Tensor, weight: Tensor, stride: Sequence[int], dilation: Sequence
     kernel = weight.shape[2:]
     sizes = [(n - d * (k - 1) - 1) // s + 1 for n, d, k, s in zip(x.shape[2:], dilation, kernel, stride, strict=True)]
     batch, per_group = x.shape[0], weight.shape[0] // groups
-    split = weight.reshape(groups, per_group, weight.shape[1], *kernel)
+    split = weight.reshape(groups, per_group, weight.shape[1], math.prod(kernel))
     out = torch.zeros((batch, groups, per_group, *sizes), dtype=x.dtype, device=x.device)
-    for place in itertools.product(*map(range, kernel)):
+    for number, place in enumerate(itertools.product(*map(range, kernel))):
         part = x
         for k, (at, d, s, n) in enumerate(zip(place, dilation, stride, sizes, strict=True)):
             part = part.narrow(k + 2, at * d, (n - 1) * s + 1)
             part = torch.ops.aten.slice(part, k + 2, 0, (n - 1) * s + 1, s)
         part = part.reshape(batch, groups, 1, weight.shape[1], *sizes)
-        factor = split[(..., *place)].reshape(1, groups, per_group, weight.shape[1], *[1] * len(sizes))
+        factor = split.select(3, number).reshape(1, groups, per_group, weight.shape[1], *[1] * len(sizes))
         out = out + (part * factor).sum(3, dtype=x.dtype)
     return out.reshape(batch, weight.shape[0], *sizes)
 
