@@ -19,7 +19,7 @@ from torch.fx import Node
 from hardtack.exporter.aliases import written_operands
 from hardtack.exporter.capture.conditions import shape_env
 from hardtack.exporter.capture.dynamic_shapes import Prepared, prepare
-from hardtack.exporter.capture.eager_layouts import first_other_strides, refuse_other_layouts
+from hardtack.exporter.capture.eager_layouts import first_other_strides, refuse_laid_out_resizes, refuse_other_layouts
 from hardtack.exporter.capture.expanded_writes import refuse_expanded_writes
 from hardtack.exporter.capture.small.classes import class_decisions
 from hardtack.exporter.capture.small.guards import guard_decisions
@@ -474,6 +474,7 @@ def _finish(ep: ExportedProgram, prepared: Prepared, extensions: Extensions, bef
     """`before`: what was noted of numbers while the program was traced; decomposition traces what is left of them.
     `decided` of what is given are the conditions that users' decompositions asked for, whether they matter or not."""
     refuse_expanded_writes(ep)
+    refuse_laid_out_resizes(ep)
     check_program(ep)
     try:
         with (

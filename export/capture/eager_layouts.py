@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
-from torch.fx import Node
+from torch.fx import GraphModule, Node
 
 from hardtack.exporter.aliases import aliased_operands
 from hardtack.exporter.capture.dynamic_shapes import Prepared
@@ -109,3 +109,17 @@ def _run_on_examples(ep: ExportedProgram, leaves: list[Any], interpreter: type[U
             run_program(ep, leaves, {}, interpreter)
     except Exception:  # whatever the model raises for its own example; what ran before that is known
         pass
+
+
+def refuse_laid_out_resizes(ep: ExportedProgram) -> None:
+    """CaptureError for a resize_ to another memory format, which torch leaves out where it takes the program apart."""
+    for module in ep.graph_module.modules():
+        for node in module.graph.nodes if isinstance(module, GraphModule) else ():
+            given = node.kwargs.get("memory_format")
+            resizes = node.target in (torch.ops.aten.resize_.default, torch.ops.aten.resize_as_.default)
+            if resizes and given not in (None, torch.contiguous_format, torch.preserve_format):
+                raise CaptureError(
+                    f"resize_ with {given} is not supported",
+                    source_of(node),
+                    "leave memory_format out, and call .contiguous(memory_format=...) behind it",
+                )

@@ -79,6 +79,17 @@ def _as_strided_scatter(
     return b.permute(turned, [order.index(d) for d in range(x.rank)])
 
 
+@converts("aten.resize.default")
+def _resize(b: Builder, x: Value, size: Sequence[Size], *, memory_format: Any = None, walk: Any) -> Value:
+    """The first elements in memory, in row-major order; what lies behind the last one holds nothing that is known."""
+    flat, target = _in_memory_order(b, walk, x, walk.node.args[0].meta["val"]), [as_expr(n) for n in size]
+    count = ex.product(target)
+    if count is not flat.shape[0]:
+        b.require("le", count, flat.shape[0], "resize_ gives no more elements than there are: others hold nothing")
+        flat = b.slice(flat, 0, 0, count)
+    return b.reshape(flat, target)
+
+
 def _memory_order(t: torch.Tensor) -> tuple[int, ...]:
     """The dims from the outermost in memory to the innermost. Refusal for a tensor that does not fill its memory."""
     steps = [s.node.hint if isinstance(s, torch.SymInt) else s for s in t.stride()]

@@ -401,6 +401,7 @@ NEEDS_WALK = frozenset(
         "aten.as_strided.default",
         "aten.as_strided_copy.default",
         "aten.as_strided_scatter.default",
+        "aten.resize.default",
     }
 )
 """Ops whose convert function also gets the Walk, as keyword `walk`: those that hold fx graphs, and those that ask how

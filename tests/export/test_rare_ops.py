@@ -11,9 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.export import Dim
 
-from hardtack.exporter import to_graphs
+from hardtack.exporter import CaptureError, ExportError, to_graphs
 from hardtack.exporter.reference import results
 from hardtack.narrowing import input_tensors
+from tests.export.checks import check
 
 CASES: dict[str, tuple[Callable[..., Any], tuple[int, ...], tuple[int, ...]]] = {
     "conv1d": (lambda x, w, b: F.conv1d(x, w, b, stride=2, padding=1, dilation=2), (2, 4, 11), (6, 4, 3)),
@@ -90,3 +91,26 @@ def test_losses_in_chunks(dtype: torch.dtype, reduction: str) -> None:
     with torch.no_grad():
         want = function(*args)
     torch.testing.assert_close(found(function, args)(*args)[0], want)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.clone().resize_(15, 2),
+        lambda x: x.clone().resize_as_(torch.ones(3, 10)) * 2,
+        lambda x: x.mT.clone().resize_(6, 5),
+        lambda x: x.clone().resize_(2, 4) + 1,
+        lambda x: x.mT.clone().resize_(3),
+        lambda x: x.sum().resize_(1, 1),
+        lambda x: x.clone().resize_(0, 3),
+    ],
+)
+def test_resize_takes_what_lies_first_in_memory(function: Callable[[Tensor], Tensor]) -> None:
+    check(function, (torch.randn(2, 3, 5),))
+
+
+def test_resize_to_more_than_there_is_is_refused() -> None:
+    with pytest.raises(ExportError, match="resize_ gives no more elements than there are: others hold nothing"):
+        to_graphs(lambda x: x.clone().resize_(31), (torch.randn(2, 3, 5),))
+    with pytest.raises(CaptureError, match=r"resize_ with torch\.channels_last is not supported"):
+        to_graphs(lambda x: x.clone().resize_(1, 2, 3, 5, memory_format=torch.channels_last), (torch.randn(2, 3, 5),))
