@@ -212,12 +212,6 @@ def test_bytes_are_not_interpolated() -> None:
     )
 
 
-def test_a_convolution_of_integers_is_refused() -> None:
-    with pytest.raises(UnsupportedOpError) as found:
-        to_graphs(lambda x, w: F.conv1d(x, w), (torch.zeros(1, 2, 8).long(), torch.zeros(3, 2, 3).long()))
-    assert found.value.ops[0].reason == "a convolution of i64: convert its operands to a float type"
-
-
 @pytest.mark.parametrize(
     ("function", "shape"),
     [
