@@ -31,7 +31,7 @@ _BOTH = """
     reflection_pad1d.default reflection_pad2d.default reflection_pad3d.default
     view_copy.default pixel_shuffle.default pixel_unshuffle.default put.default
     replication_pad1d.default replication_pad2d.default replication_pad3d.default
-    as_strided.default as_strided_copy.default as_strided_scatter.default new_empty_strided.default
+    as_strided.default as_strided_copy.default as_strided_scatter.default new_empty_strided.default resize.default
 """
 BOTH_PARTS = frozenset(f"aten.{name}" for name in _BOTH.split())
 """Ops that act on the real and the imaginary part alike."""
