@@ -56,7 +56,7 @@ def _times(verdicts: Sequence[Verdict]) -> Iterable[str]:
         yield from ("## Seconds of an export, from the module to the file, with an empty cache of kernels", "")
     for suite in dict.fromkeys(v.suite for v in timed):
         own = sorted((v for v in timed if v.suite == suite), key=lambda v: -v.seconds)
-        yield f"{suite}, {len(own)} models, median {median(v.seconds for v in own):.1f}, from the longest: "
+        yield f"{suite}, {len(own)} models, median {median(v.seconds for v in own):.1f}, from the longest:"
         yield from (", ".join(f"{v.name} {v.seconds:.1f}" for v in own) + ".", "")
 
 
