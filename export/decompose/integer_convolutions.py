@@ -1,4 +1,4 @@
-"""Convolutions of integers, of which eager has int64: products of shifted inputs, a term a place of the kernel."""
+"""Convolutions of int64, of integers all that eager has: products of shifted inputs, a term a place of the kernel."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def convolution(
     output_padding: Sequence[int],
     groups: int,
 ) -> Any:
-    """x (N, C, *S) or (C, *S), weight (D, C / groups, *K), transposed (C, D / groups, *K). NotImplemented for floats
-    and complex numbers, which the conversion table takes whole. Sums wrap as those of eager do.
+    """x (N, C, *S) or (C, *S), weight (D, C / groups, *K), transposed (C, D / groups, *K). NotImplemented for other
+    types, which the conversion table takes whole or refuses. Sums wrap as those of eager do.
     """
-    if x.is_floating_point() or x.is_complex():
+    if x.dtype is not torch.int64:
         return NotImplemented
     rank = weight.dim() - 2
     alone = x.dim() == rank + 1

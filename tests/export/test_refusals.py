@@ -212,6 +212,13 @@ def test_bytes_are_not_interpolated() -> None:
     )
 
 
+def test_a_convolution_of_narrow_integers_is_refused() -> None:
+    """As eager has none."""
+    with pytest.raises(UnsupportedOpError) as found:
+        to_graphs(lambda x, w: F.conv1d(x, w), (torch.zeros(1, 2, 8).int(), torch.zeros(3, 2, 3).int()))
+    assert found.value.ops[0].reason == "a convolution of i32: convert its operands to a float type"
+
+
 @pytest.mark.parametrize(
     ("function", "shape"),
     [
