@@ -6,10 +6,10 @@ import os
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import torch
 
@@ -23,13 +23,15 @@ from tests.coverage.judge import copied, difference, eager, tensors
 def check_whole(case: Case, tell: Callable[[Verdict], None]) -> None:
     """Its verdict."""
     warnings.simplefilter("ignore")
-    with tempfile.TemporaryDirectory(prefix="hardtack_coverage_") as folder, _empty_cache(Path(folder)):
+    with tempfile.TemporaryDirectory(prefix="hardtack_coverage_") as folder:
+        cache = mock.patch.dict(os.environ, HARDTACK_CACHE=str(Path(folder) / "cache"))
         path = Path(folder) / "model.pkg"
         verdict = Verdict(case.suite, case.name, "equal")
         try:
             made = case.make()
             began = time.perf_counter()
-            _export(made, path)
+            with cache:  # kernels that other cases have made are made again
+                _export(made, path)
             verdict = replace(verdict, seconds=time.perf_counter() - began)
             if said := _difference(made, path):
                 verdict = replace(verdict, what="different", detail=said)
@@ -55,16 +57,3 @@ def _what(error: Exception, case: Case) -> str:
     if not isinstance(error, ExportError) or isinstance(error, InternalError):
         return "crashed"
     return "refused" if torch_captures(case.make()) else "uncaptured"
-
-
-@contextmanager
-def _empty_cache(folder: Path) -> Iterator[None]:
-    """Kernels that other cases have made are made again."""
-    before = os.environ.get("HARDTACK_CACHE")
-    os.environ["HARDTACK_CACHE"] = str(folder / "cache")
-    try:
-        yield
-    finally:
-        os.environ.pop("HARDTACK_CACHE")
-        if before is not None:
-            os.environ["HARDTACK_CACHE"] = before
