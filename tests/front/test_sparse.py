@@ -256,9 +256,21 @@ def test_a_coalesced_input_stays_coalesced(tmp_path: Path) -> None:
     x = torch.randn(a.values().shape)
     session = bundle(module, (a, x, x), tmp_path)
     same(session(a, x, x), module(a, x, x))
-    parts = {"indices": a.indices().flip(1), "values": a.values()}
+    parts = {"indices": a.indices().flip(1), "values": a.values(), "size_0": 4, "size_1": 6}
     with pytest.raises(hardtack.RunError, match="an assertion of the model failed"):
         session(parts, x, x)
+
+
+def test_a_matrix_of_another_size_is_refused(tmp_path: Path) -> None:
+    """Whose parts would fit: no index lies beyond the example's size."""
+    a, x = matrix(4, 6, 9, torch.float32), torch.randn(6, 3)
+    wider = torch.sparse_coo_tensor(a._indices(), a._values(), (4, 7))
+    for example, other in ((a, wider), (a.to_sparse_csr(), wider.to_sparse_csr())):
+        session = bundle(Call(lambda a, x, y: a @ x), (example, x, x), tmp_path)
+        same(session(example, x, x), [a @ x])
+        with pytest.raises(hardtack.InputError) as caught:
+            session(other, x, x)
+        assert str(caught.value) == "args[0]['size_1'] was 6 when the model was exported and cannot change; it is 7"
 
 
 REFUSED: dict[str, tuple[Callable[..., Any], str]] = {

@@ -37,8 +37,10 @@ NNZ = "nnz"
 
 @dataclass(frozen=True)
 class Form:
-    """What is known of a sparse input or buffer beside its parts. size: a number for each dimension; given: those whose
-    size is an input, too, as `size_0`. is_sorted: the example is coalesced, and each run's has to be.
+    """What is known of a sparse input or buffer beside its parts. size: the example's, a number for each dimension;
+    given: those whose size is given beside the parts, as `size_0`: of an input each that has indices, so that a tensor
+    of another size is refused where the size does not vary. is_sorted: the example is coalesced, and each run's has to
+    be.
     """
 
     layout: torch.layout
@@ -52,7 +54,10 @@ class Form:
         return {**named, **{f"size_{d}": int(x.shape[d]) for d in self.given}}
 
     def sizes(self, parts: Mapping[str, Any]) -> list[Any]:
-        return [parts.get(f"size_{d}", n) for d, n in enumerate(self.size)]
+        """Those of dense dimensions are the values' own."""
+        behind = list(parts["values"].shape[1:]) if self.layout is torch.sparse_coo else []
+        size = [*self.size[: len(self.size) - len(behind)], *behind]
+        return [parts.get(f"size_{d}", n) for d, n in enumerate(size)]
 
     def torchs(self, parts: Mapping[str, Any]) -> Tensor:
         """torch's sparse tensor of these parts; it raises for parts that make none."""
@@ -83,14 +88,20 @@ class Form:
         return Sparse(self.layout, found, size, self.is_sorted)
 
 
-def form_of(x: Tensor, what: str, given: tuple[int, ...] = ()) -> Form:
+def form_of(x: Tensor, what: str, of_input: bool = False) -> Form:
     """InputSpecError for sparse tensors of blocks, and for batches of them."""
     layout = str(x.layout).removeprefix("torch.")
     if x.layout not in PARTS:
         raise InputSpecError(f"{what} is a sparse tensor of blocks, {layout}", fix="convert it, with to_sparse_csr()")
     if x.layout in COMPRESSED and x.dim() != 2:
         raise InputSpecError(f"{what} is a batch of sparse matrices, {layout}", fix="pass one matrix an input")
-    return Form(x.layout, tuple(x.shape), x.is_coalesced() if x.layout is torch.sparse_coo else True, given)
+    is_sorted = x.is_coalesced() if x.layout is torch.sparse_coo else True
+    return Form(x.layout, tuple(x.shape), is_sorted, tuple(_dims_of_indices(x)) if of_input else ())
+
+
+def _dims_of_indices(x: Tensor) -> range:
+    """The dimensions that indices count; others are the values' own."""
+    return range(x.sparse_dim() if x.layout is torch.sparse_coo else x.dim())
 
 
 @dataclass(frozen=True)
@@ -116,44 +127,40 @@ def with_parts(forward: Callable[..., Any], args: Any, kwargs: Mapping[str, Any]
     leaves = [x for _, x in found]
     if not any(map(is_sparse, leaves)):
         return Call(args, dict(kwargs), dynamic_shapes, tree, (None,) * len(leaves))
-    declared: dict[int, tuple[int, ...]] = {}
-    dynamic_shapes = _declared(forward, args, kwargs, dynamic_shapes, declared)
+    dynamic_shapes = _declared(forward, args, kwargs, dynamic_shapes)
     forms: list[Form | None] = []
     for path, x in found:
         place = f"{'kwargs' if path[0].idx else 'args'}{pytree.keystr(path[1:])}"  # type: ignore[attr-defined]
-        forms.append(form_of(x, place, declared.get(id(x), ())) if is_sparse(x) else None)
+        forms.append(form_of(x, place, of_input=True) if is_sparse(x) else None)
     parts = [x if form is None else form.parts(x) for x, form in zip(leaves, forms, strict=True)]
     new_args, new_kwargs = pytree.tree_unflatten(parts, tree)
     return Call(new_args, new_kwargs, dynamic_shapes, tree, tuple(forms))
 
 
-def _declared(
-    forward: Callable[..., Any], args: Any, kwargs: Mapping[str, Any], spec: Any, given: dict[int, tuple[int, ...]]
-) -> Any:
-    """The declaration as it is of parts. given: filled with the dimensions of each sparse tensor whose size is an
-    input."""
+def _declared(forward: Callable[..., Any], args: Any, kwargs: Mapping[str, Any], spec: Any) -> Any:
+    """The declaration as it is of parts."""
     if isinstance(spec, (tuple, list)) and len(spec) == len(args) + len(kwargs):
-        return [_spec(x, s, given) for x, s in zip((*args, *kwargs.values()), spec, strict=True)]
+        return [_spec(x, s) for x, s in zip((*args, *kwargs.values()), spec, strict=True)]
     if isinstance(spec, Mapping):
         try:
             arguments = inspect.signature(forward).bind(*args, **kwargs).arguments
         except TypeError:  # said where arguments are matched
             arguments = {}
-        return {name: _spec(arguments.get(name), s, given) for name, s in spec.items()}
+        return {name: _spec(arguments.get(name), s) for name, s in spec.items()}
     return spec
 
 
-def _spec(x: Any, spec: Any, given: dict[int, tuple[int, ...]]) -> Any:
+def _spec(x: Any, spec: Any) -> Any:
     if is_sparse(x):
-        return _spec_of_parts(x, spec, given)
+        return _spec_of_parts(x, spec)
     if isinstance(x, dict) and isinstance(spec, Mapping):
-        return {key: _spec(x.get(key), s, given) for key, s in spec.items()}
+        return {key: _spec(x.get(key), s) for key, s in spec.items()}
     if isinstance(x, (tuple, list)) and isinstance(spec, (tuple, list)) and len(x) == len(spec):
-        return type(spec)(_spec(v, s, given) for v, s in zip(x, spec, strict=True))
+        return type(spec)(_spec(v, s) for v, s in zip(x, spec, strict=True))
     return spec
 
 
-def _spec_of_parts(x: Tensor, spec: Any, given: dict[int, tuple[int, ...]]) -> Any:
+def _spec_of_parts(x: Tensor, spec: Any) -> Any:
     """{0: n, 1: m, "nnz": e} as of the parts."""
     if isinstance(spec, (tuple, list)):
         spec = dict(enumerate(spec))
@@ -172,8 +179,7 @@ def _spec_of_parts(x: Tensor, spec: Any, given: dict[int, tuple[int, ...]]) -> A
     else:
         rows = dims.get(COMPRESSED[x.layout])
         out[names[0]] = None if rows is None else {0: rows if isinstance(rows, _DimHint) else rows + 1}
-    given[id(x)] = tuple(sorted(dims))
-    return {**out, **{f"size_{d}": dim for d, dim in sorted(dims.items())}}
+    return {**out, **{f"size_{d}": dims.get(d) for d in _dims_of_indices(x)}}
 
 
 def _is_static(dim: Any) -> bool:
