@@ -19,7 +19,7 @@ from hardtack.narrowing import input_tensors
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse", "ignore:.*invariant checks")
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
-SIZES = ((4, 6, 9), (1, 1, 1), (1, 1, 3), (5, 7, 0), (3, 3, 30), (2, 9, 1), (7, 40, 100))
+SIZES = ((4, 6, 9), (1, 1, 1), (1, 1, 3), (5, 7, 0), (0, 3, 0), (3, 0, 0), (3, 3, 30), (2, 9, 1), (7, 40, 100))
 COO = [*TOLERANCE, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
 CSR = [torch.float32, torch.float64]
 

@@ -44,6 +44,7 @@ PATCHES = (
 
 _TORCH = str(Path(torch.__file__).parent) + os.sep
 _OWN = str(Path(__file__).parents[1]) + os.sep
+_STAND_INS = _OWN + "sparse" + os.sep
 _IN_CPP = {
     _TORCH + os.path.join("fx", "experimental", f"{name}.py")
     for name in ("symbolic_shapes", "sym_node", "recording", "proxy_tensor")
@@ -61,7 +62,7 @@ _LAYOUT_ASKED: list[FrameType] = []
 
 def asking_frame() -> FrameType | None:
     """The frame that asks torch about a size right now, if it is of the model, of torch.nn, or of torch's bytecode
-    analysis, which stands for the model.
+    analysis, which stands for the model. What stands in for a sparse tensor asks for itself, as an op of torch does.
     """
     if _LAYOUT_ASKED:
         return _LAYOUT_ASKED[-1]
@@ -69,6 +70,8 @@ def asking_frame() -> FrameType | None:
     before = ""
     while frame is not None:
         file = frame.f_code.co_filename
+        if file.startswith(_STAND_INS):
+            return None
         if file not in _IN_CPP and file not in _IN_PYTHON and not file.startswith(_OWN):
             break
         before, frame = file, frame.f_back
