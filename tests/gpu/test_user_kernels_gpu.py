@@ -38,7 +38,8 @@ def test_a_kernel_computes_what_it_does_in_eager_mode(name: str, tmp_path: Path,
             by_kernels = leaves(kernels(*(a.clone() for a in args)))
         got = leaves(session(*args))
         assert_close(got, want, 4)
-        assert_close(got, by_kernels, 4)
+        if name != "tuned":  # eager mode takes what is faster of two configs, whose results differ
+            assert_close(got, by_kernels, 4)
 
 
 def test_every_model_is_run() -> None:

@@ -16,13 +16,16 @@ import pytest
 import hardtack
 from hardtack.api import stage_texts
 from hardtack.codegen.backends.triton import triton_backend
+from hardtack.exporter.capture.small import runs
 from tests.triton.user_models import CASES
 
 
 def export_all(folder: Path, names: list[str]) -> None:
-    """Those cases, or all of them."""
+    """Those cases, or all of them. AssertionError if a module ran at sizes that nobody gave: a kernel of it may write
+    beyond what these have, and a GPU is lost to the process then.
+    """
     found: dict[str, dict[str, Any]] = {}
-    compile_kernels = triton_backend.compile_kernels
+    compile_kernels, run_module = triton_backend.compile_kernels, runs.run_module
 
     with pytest.MonkeyPatch.context() as patch:
         for name in names or CASES:
@@ -34,7 +37,14 @@ def export_all(folder: Path, names: list[str]) -> None:
                 into.update({k.name: (k, codes[k.name].record) for k in given})
                 return codes
 
+            shapes: set[Any] = set()
+
+            def noted(module: Any, calls: Any, written: Any, into: set[Any] = shapes) -> Any:
+                into.update(tuple(x.shape for x in args) for args, _ in calls)
+                return run_module(module, calls, written)
+
             patch.setattr(triton_backend, "compile_kernels", compiled)
+            patch.setattr(runs, "run_module", noted)
             hardtack.export(
                 case.module().eval(),
                 case.inputs[0],
@@ -43,6 +53,7 @@ def export_all(folder: Path, names: list[str]) -> None:
                 targets=case.targets,
                 **case.given,
             )
+            assert shapes <= {tuple(x.shape for x in case.inputs[0])}, f"{name} ran with {shapes}"
             if name == "adds":
                 text = stage_texts("lower", case.module().eval(), case.inputs[0], target="cuda:sm_90")["forward"]
                 (folder / "lower.txt").write_text(text)

@@ -30,6 +30,7 @@ from hardtack.exporter.capture.guarded_kernels import GuardedKernels
 from hardtack.exporter.capture.small.sizes import Decision, Trial
 from hardtack.exporter.sizes.shapes import NO_NUMBER
 from hardtack.exporter.sizes.strides import contract_order, laid_out, otherwise_strided
+from hardtack.exporter.triton_calls.launch_ops import launch_of
 
 _CHECKS = ("_assert_scalar", "_assert_tensor_metadata", "_assert_async", "sym_constrain_range")
 _TOLERANCE = 1e-3
@@ -117,9 +118,17 @@ class _Trials:
     module: nn.Module
     prepared: Prepared
 
+    @cached_property
+    def _launches(self) -> bool:
+        """Whether kernels of the user's are launched. One that writes beyond what these sizes have ends the process's
+        use of its device.
+        """
+        graphs = [m.graph for m in self.ep.graph_module.modules() if isinstance(m, torch.fx.GraphModule)]
+        return any(launch_of(node.target) is not None for graph in graphs for node in graph.nodes)
+
     def verdict(self, trial: Trial) -> Verdict:
-        """Whether the program's results at these sizes are the module's. "refused": the module has none, or the inputs
-        cannot be had.
+        """Whether the program's results at these sizes are the module's. "refused": the module has none, the inputs
+        cannot be had, or kernels of the user's would have to be launched at sizes that nobody gave.
         """
         env = shape_env(self.ep)
         sizes: dict[sympy.Symbol, sympy.Integer] = {}
@@ -129,6 +138,8 @@ class _Trials:
             if symbol is None or symbol.is_number:
                 return "equal"  # no size of the program, or one that has become constant
             sizes[symbol] = sympy.Integer(size)
+        if sizes and self._launches:
+            return "refused"
         distance = self._distance(sizes)
         if distance is None:
             return "refused"
