@@ -1,11 +1,13 @@
 """Group: nests that become one kernel, and the record of what was decided about them.
 
-    Group    ::= Group(name, outer, nests, anchor, control, prologue, siblings, constants)
+    Group    ::= Group(name, outer, nests, anchor, control, prologue, siblings, constants, half)
     Decision ::= Decision(kind, subject, partner, accepted, reason)
 
 A loop group (anchor None) walks `outer`, the parallel axes that all its nests share (same symbols in each), and inside
 runs its nests one after the other over their remaining axes; what one nest of it wrote, a later one reads at the same
-outer point. A template group has a TemplateNest as anchor; its nests are the epilogue, over exactly the anchor's axes.
+outer point. A template group has a TemplateNest as anchor; its nests are the epilogue, over exactly the anchor's axes,
+or with the axis `half` in place of the last one: then they read the result at a column of the first half and at the one
+as far into the second half, as what is made of a gate and what it opens does.
 It may have a prologue: nests that every program of the template computes for itself, the last of which stores the
 template's first operand, a row. Each walks one axis `k` that numbers the row's elements (parallel, or reduce) or none,
 and what they store is private: it is never in memory; `constants` are buffers that they read and no kernel writes. A
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hardtack.codegen.ir.column_halves import result_offsets
 from hardtack.codegen.ir.expr import Expr, Sym, bounds, int_value
 from hardtack.codegen.ir.expr_walk import split_linear
 from hardtack.codegen.ir.loops import Axis, LoopNest
@@ -26,8 +29,8 @@ from hardtack.codegen.ir.nests import ControlNest, Nest, ReadNest, TemplateNest
 
 @dataclass(frozen=True)
 class Decision:
-    """One choice: `kind` is integers, float8, inline, expand, fuse, prologue, sibling, template, tuning, products, in
-    place."""
+    """One choice: `kind` is integers, float8, inline, gate, expand, fuse, prologue, sibling, template, tuning,
+    products, in place."""
 
     kind: str
     subject: str
@@ -52,6 +55,18 @@ class Group:
     prologue: tuple[LoopNest, ...] = ()
     siblings: tuple[Group, ...] = ()
     constants: frozenset[str] = frozenset()
+    half: Axis | None = None
+
+    @property
+    def walk(self) -> tuple[Axis, ...]:
+        """The axes of an epilogue."""
+        assert self.anchor is not None
+        return self.anchor.axes if self.half is None else (*self.anchor.axes[:-1], self.half)
+
+    def result_offsets(self) -> tuple[Expr, ...]:
+        """Where the template's result lies that the epilogue has at a point."""
+        assert self.anchor is not None
+        return result_offsets(self.anchor.axes, self.half)
 
     def members(self) -> tuple[Nest, ...]:
         """In the order in which they are computed."""
@@ -112,6 +127,8 @@ def to_text(group: Group) -> str:
         lines.append(f"  each program computes {', '.join(n.name for n in group.prologue)}")
     for n in group.members():
         lines += ["  " + line for line in to_text_nest(n).splitlines()]
+    if group.half is not None:
+        lines.append(f"  of both halves of its columns at once, {group.half.sym.name}<{group.half.extent}")
     return "\n".join(lines)
 
 

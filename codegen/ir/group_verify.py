@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from hardtack.codegen.ir.expr import Expr, const
+from hardtack.codegen.ir.expr import Expr
 from hardtack.codegen.ir.group import Group, conflicts, same_digit, to_text
-from hardtack.codegen.ir.loops import Assert, Buffer, Check, LoopError, LoopNest, Reduce
+from hardtack.codegen.ir.loops import Assert, Axis, Buffer, Check, LoopError, LoopNest, Reduce
 from hardtack.codegen.ir.nest_verify import verify_nest
 from hardtack.codegen.ir.nests import Nest, ReadNest, TemplateNest
 from hardtack.codegen.ir.reindex import equal
@@ -43,10 +43,12 @@ def _verify_epilogue(group: Group, buffers: Mapping[str, Buffer]) -> None:
     """Point for point: what a nest touches of the group's values is the element of its own point."""
     anchor = group.anchor
     assert anchor is not None
-    written: dict[str, list[Expr]] = {anchor.result: [_result_offset(anchor)]}
+    if group.half is not None:
+        _verify_halves(anchor, group.half)
+    written: dict[str, list[Expr]] = {anchor.result: [*group.result_offsets()]}
     read: dict[str, list[Expr]] = {b: [] for b in (*anchor.reads(), *anchor.results)}
     for n in group.nests:
-        if n.axes != anchor.axes:
+        if n.axes != group.walk:
             raise LoopError(f"the epilogue {n.name} walks other axes than the template")
         if n.serial or any(isinstance(s, (Reduce, Assert)) for s in n.body):
             raise LoopError(f"the epilogue {n.name} reduces, asserts, or must run in order")
@@ -64,13 +66,12 @@ def _verify_epilogue(group: Group, buffers: Mapping[str, Buffer]) -> None:
             written.setdefault(s.buffer, []).append(at)
 
 
-def _result_offset(anchor: TemplateNest) -> Expr:
-    """Where a template writes its result at a point: the axes are the result's, outermost in memory first."""
-    total: Expr = const(0)
-    for a in anchor.axes:
-        if a.extent is not const(1):
-            total = total * a.extent + a.sym
-    return total
+def _verify_halves(anchor: TemplateNest, half: Axis) -> None:
+    """The template takes them, and they are halves."""
+    if not anchor.template.takes_halves(anchor):
+        raise LoopError(f"the template {anchor.template.label} takes no halves")
+    if half.kind != "parallel" or half.extent * 2 is not anchor.axes[-1].extent or half in anchor.axes:
+        raise LoopError(f"{half.extent} columns are no half of {anchor.axes[-1].extent}")
 
 
 def _verify_prologue(group: Group, buffers: Mapping[str, Buffer]) -> None:

@@ -108,6 +108,11 @@ class Template:
         """The first operand, where the template's programs can compute it for themselves: a prologue."""
         return None
 
+    def takes_halves(self, nest: TemplateNest) -> bool:
+        """True if a program may have as many columns of the first half as of the second, those that lie as far into
+        it, so that an epilogue reads both at one point."""
+        return False
+
     @property
     def takes_addend(self) -> bool:
         """True if its sums may start from a vector that is added to them: a pass of GPUs."""

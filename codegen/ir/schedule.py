@@ -1,6 +1,6 @@
 """Schedule: a group with its loops decided, ready to be printed as code. Renderers decide nothing any more.
 
-    Kernel   ::= Kernel(name, outer, nests, flat, serial, storage, anchor, prologue, constants)
+    Kernel   ::= Kernel(name, outer, nests, flat, serial, storage, anchor, prologue, constants, half)
     Loop tree of a kernel:
         outer axes, flattened, split among workers          role grid
           for each nest: its serial axes                    role serial
@@ -11,6 +11,7 @@
 Loads and stores have one linear element offset instead of an index a dimension; on GPUs passes may have put ops of
 ops.COARSE_OPS into nests, a prologue's too. A flat kernel has no inner axes: all
 its nests run at the same point, its last outer axis is the vector axis, and values pass between nests in registers.
+With `half` the epilogue walks that axis in place of the last outer one (group.py).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from hardtack.codegen.ir.column_halves import result_offsets
 from hardtack.codegen.ir.expr import Expr, to_text
 from hardtack.codegen.ir.graph import Origin
 from hardtack.codegen.ir.loops import Axis, Buffer, Compute, Load, LoopNest, Stmt
@@ -92,6 +94,20 @@ class Kernel:
     constants: frozenset[str] = frozenset()
     addend: Addend | None = None
     overlap: Overlap = Overlap()
+    half: Axis | None = None
+
+    @property
+    def walk(self) -> tuple[Axis, ...]:
+        """The axes of nests that have no loops of their own."""
+        return self.outer if self.half is None else (*self.outer[:-1], self.half)
+
+    def half_of(self, s: Stmt) -> int | None:
+        """0 or 1 for a load of the template's result in the first or the second half of its columns; None for any other
+        statement."""
+        if self.half is None or self.anchor is None or not isinstance(s, Load) or s.buffer != self.anchor.result:
+            return None
+        places = result_offsets(self.outer, self.half)
+        return next((k for k, place in enumerate(places) if place is s.index[0]), None)
 
 
 def to_text_kernel(kernel: Kernel) -> str:
@@ -110,7 +126,8 @@ def to_text_kernel(kernel: Kernel) -> str:
     if kernel.addend is not None:
         lines += ["  sums start from:", *("    " + stmt_text(s) for s in kernel.addend.vector)]
     if kernel.anchor is not None:
-        lines.append(f"  template {kernel.anchor.template.label} {kernel.anchor.name}, epilogue:")
+        halves = "" if kernel.half is None else f" of both halves, {kernel.half.sym.name}<{to_text(kernel.half.extent)}"
+        lines.append(f"  template {kernel.anchor.template.label} {kernel.anchor.name}, epilogue{halves}:")
     for n in kernel.nests:
         roles = [f"serial {a.sym.name}<{to_text(a.extent)}" for a in n.serial]
         if n.vector is not None:

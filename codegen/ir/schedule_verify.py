@@ -59,10 +59,12 @@ def _verify_result(kernel: Kernel, anchor: TemplateNest) -> None:
 
 
 def _verify_registers(kernel: Kernel) -> None:
-    """A register is one element: all nests access it at one offset."""
+    """A register is one element: all nests access it at one offset; a template's result, of halves, at two."""
     at: dict[str, Expr] = {}
     for s in (s for n in kernel.nests for s in n.nest.body if isinstance(s, (Load, Store))):
-        if kernel.storage[s.buffer].kind == "register" and at.setdefault(s.buffer, s.index[0]) is not s.index[0]:
+        if kernel.storage[s.buffer].kind != "register" or kernel.half_of(s) is not None:
+            continue
+        if at.setdefault(s.buffer, s.index[0]) is not s.index[0]:
             raise LoopError(f"the register {s.buffer} is accessed at {at[s.buffer]} and at {s.index[0]}")
 
 
@@ -71,7 +73,7 @@ def _verify_axes(kernel: Kernel, n: ScheduledNest) -> None:
     if n.nest.serial and not kernel.serial:
         raise LoopError(f"{n.nest.name} must run in order, and many workers run it")
     if kernel.flat:
-        if n.serial or n.reduce or not kernel.outer or n.vector != kernel.outer[-1] or n.nest.axes != kernel.outer:
+        if n.serial or n.reduce or not kernel.outer or n.vector != kernel.walk[-1] or n.nest.axes != kernel.walk:
             raise LoopError(f"{n.nest.name} has loops of its own in a flat kernel")
         return
     lanes = () if n.vector is None else (n.vector,)

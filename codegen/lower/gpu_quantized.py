@@ -82,6 +82,9 @@ class CodeRow(CodeGemm):
         cut = [run for run in (*runs, self.plan.block_k) if run * self.bits % WORD_BITS]
         need(not cut, f"{cut} codes of {self.bits} bits are no whole words")
 
+    def takes_halves(self, nest: TemplateNest) -> bool:
+        return self.plan.block_n > 1
+
     def row_operand(self, nest: TemplateNest) -> RowOperand | None:
         """None: what computes a does not hide behind reads of codes, which take as many instructions themselves, and
         codes are asked for while another kernel computes it."""

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hardtack.codegen.hints import size_hint
-from hardtack.codegen.ir.expr import ONE, Expr, Sym, product, sym
+from hardtack.codegen.ir.column_halves import result_offsets
+from hardtack.codegen.ir.expr import ONE, Expr, Sym, const, int_value, product, sym
 from hardtack.codegen.ir.expr_walk import free_syms, split_linear
 from hardtack.codegen.ir.group import Decision, Group, same_digit
 from hardtack.codegen.ir.loops import Assert, Axis, Buffer, Load, LoopNest, Reduce, Store, substitute_axes
@@ -137,15 +138,19 @@ def _join_epilogue(group: Group, nest: LoopNest, buffers: Mapping[str, Buffer], 
         return "it reads nothing that the template writes"
     aligned: LoopNest | str | None = _align_to_store(nest, group, internal[0], buffers)
     if aligned is None:
-        aligned = align_to_template(nest, anchor, internal[0], buffers)
+        aligned = align_to_template(nest, group.walk, internal[0], buffers)
     if isinstance(aligned, str):
-        return aligned
+        halved = None if group.nests else in_halves(nest, anchor, buffers)
+        if halved is None:
+            return aligned
+        half, aligned = halved
+        group = replace(group, half=half)
     for s in aligned.loads():
         if s.buffer not in group.writes():
             continue
-        if buffers[s.buffer].offset(s.index) is not _written_offset(group, s.buffer, buffers):
+        if not any(buffers[s.buffer].offset(s.index) is at for at in _written_offsets(group, s.buffer, buffers)):
             return f"it reads {s.buffer} at another point than the one just computed"
-    last = anchor.axes[-1].sym
+    last = group.walk[-1].sym
     for st in aligned.stores():
         parts = split_linear(buffers[st.buffer].offset(st.index), last)
         if parts is None or parts[0] is not ONE:
@@ -153,26 +158,44 @@ def _join_epilogue(group: Group, nest: LoopNest, buffers: Mapping[str, Buffer], 
     return replace(group, nests=(*group.nests, aligned))
 
 
-def _written_offset(group: Group, buffer: str, buffers: Mapping[str, Buffer]) -> Expr | None:
+def in_halves(nest: LoopNest, anchor: TemplateNest, buffers: Mapping[str, Buffer]) -> tuple[Axis, LoopNest] | None:
+    """An axis that an epilogue walks in place of the template's last one, and a nest over these, where the nest reads
+    both halves of the result's columns at each of its points; None for any other nest, and other templates."""
+    columns, result = int_value(anchor.axes[-1].extent), buffers[anchor.result]
+    reads = [s for s in nest.loads() if s.buffer == anchor.result]
+    if not columns or columns % 2 or not anchor.template.takes_halves(anchor):
+        return None
+    half = Axis(sym("half", extent=const(columns // 2)), const(columns // 2))
+    last = result.order[-1]
+    if result.shape[last] is not const(columns):
+        return None
+    shape = tuple(half.extent if d == last else n for d, n in enumerate(result.shape))
+    seen = {**buffers, anchor.result: replace(result, shape=shape)}  # its first half
+    offsets = result_offsets(anchor.axes, half)
+    for read in reads:
+        aligned = align_to_template(nest, (*anchor.axes[:-1], half), read, seen)
+        if isinstance(aligned, str):
+            continue
+        found = {result.offset(s.index) for s in aligned.loads() if s.buffer == anchor.result}
+        return (half, aligned) if found == {*offsets} else None
+    return None
+
+
+def _written_offsets(group: Group, buffer: str, buffers: Mapping[str, Buffer]) -> tuple[Expr, ...]:
     """Where the group writes `buffer` at its current point."""
     anchor = group.anchor
     if anchor is not None and buffer == anchor.result:
-        return join(anchor.axes)
-    for n in group.nests:
-        for s in n.stores():
-            if s.buffer == buffer:
-                return buffers[buffer].offset(s.index)
-    return None
+        return group.result_offsets()
+    stores = (s for n in group.nests for s in n.stores() if s.buffer == buffer)
+    return tuple(buffers[buffer].offset(s.index) for s in stores)[:1]
 
 
 def _align_to_store(nest: LoopNest, group: Group, load: Load, buffers: Mapping[str, Buffer]) -> LoopNest | None:
     """The nest over the anchor's axes where it reads, index by index on its own axes, what the epilogue has stored:
     a whole buffer, since a part (of a cat) would be taken for all that the nest walks.
     """
-    anchor = group.anchor
-    assert anchor is not None
     stored = [s.index for n in group.nests for s in n.stores() if s.buffer == load.buffer]
-    if len(stored) != 1 or product(buffers[load.buffer].shape) is not product(a.extent for a in anchor.axes):
+    if len(stored) != 1 or product(buffers[load.buffer].shape) is not product(a.extent for a in group.walk):
         return None
     swap: dict[Expr, Expr] = {}
     own = {a.sym for a in nest.axes}
@@ -183,45 +206,46 @@ def _align_to_store(nest: LoopNest, group: Group, load: Load, buffers: Mapping[s
             return None
     if any(a.sym not in swap for a in nest.axes):
         return None
-    return substitute_axes(nest, anchor.axes, swap)
+    return substitute_axes(nest, group.walk, swap)
 
 
 def align_to_template(
-    nest: LoopNest, anchor: TemplateNest, load: Load, buffers: Mapping[str, Buffer]
+    nest: LoopNest, axes: Sequence[Axis], load: Load, buffers: Mapping[str, Buffer]
 ) -> LoopNest | str:
-    """The nest over the anchor's axes, found from one load of the template's result (or what its epilogue wrote)."""
+    """The nest over `axes`, those of a template or its epilogue, found from one load of the template's result (or what
+    its epilogue wrote)."""
     swap: dict[Expr, Expr] = {}
     buffer = buffers[load.buffer]
-    if len(buffer.shape) != len(anchor.axes):
+    if len(buffer.shape) != len(axes):
         return "the result and the buffer it reads have different ranks"
     own = {a.sym for a in nest.axes}
     if any(s.extent is not None and s not in own for e in load.index for s in free_syms(e)):
         return "it reads the result at an index that is data"
-    for dim, anchor_axis in zip(buffer.order, anchor.axes, strict=True):
+    for dim, axis in zip(buffer.order, axes, strict=True):
         e = load.index[dim]
-        if anchor_axis.extent is ONE:
+        if axis.extent is ONE:
             if free_syms(e):
                 return "an index stands at a dimension of size 1"
             continue
-        if anchor_axis.extent is not buffer.shape[dim]:
+        if axis.extent is not buffer.shape[dim]:
             return "its axes differ from the template's"
-        axes = mixed_radix(e)
-        if axes is None or any(a in swap for a in axes):
-            return _align_joined(nest, anchor, load, buffers)
-        total = _extent_product(axes)
-        if total is not anchor_axis.extent:
+        digits = mixed_radix(e)
+        if digits is None or any(a in swap for a in digits):
+            return _align_joined(nest, axes, load, buffers)
+        total = _extent_product(digits)
+        if total is not axis.extent:
             return "it covers a part of the template's result"
-        swap.update(split_into(axes, anchor_axis.sym))
+        swap.update(split_into(digits, axis.sym))
     left = [a for a in nest.axes if a.sym not in swap]
     if left:
         return f"it walks axes that the template does not have ({', '.join(str(a.extent) for a in left)})"
-    return substitute_axes(nest, anchor.axes, swap)
+    return substitute_axes(nest, axes, swap)
 
 
-def _align_joined(nest: LoopNest, anchor: TemplateNest, load: Load, buffers: Mapping[str, Buffer]) -> LoopNest | str:
+def _align_joined(nest: LoopNest, axes: Sequence[Axis], load: Load, buffers: Mapping[str, Buffer]) -> LoopNest | str:
     """The nest has one axis where the template has several: put their joined number for it and see if indices agree."""
     swap: dict[Expr, Expr] = {}
-    rest = [a for a in anchor.axes if a.extent is not ONE]
+    rest = [a for a in axes if a.extent is not ONE]
     for axis in nest.axes:
         run: list[Axis] = []
         total: Expr = ONE
@@ -233,9 +257,9 @@ def _align_joined(nest: LoopNest, anchor: TemplateNest, load: Load, buffers: Map
         swap[axis.sym] = join(run)
     if rest:
         return "it covers a part of the template's result"
-    moved = substitute_axes(nest, anchor.axes, swap)
+    moved = substitute_axes(nest, axes, swap)
     index = next(s.index for s in moved.loads() if s.buffer == load.buffer)
-    same = buffers[load.buffer].offset(index) is join(anchor.axes)
+    same = buffers[load.buffer].offset(index) is join(axes)
     return moved if same else "it reads the result through a view that has no common axes"
 
 

@@ -20,6 +20,7 @@ def loop_kernel(
     buffers: Mapping[str, Buffer],
     name: str,
     flat: bool,
+    half: Axis | None = None,
 ) -> Kernel:
     memory = [b for b in walk_buffers(group.members()) if storage[b].kind == "memory"]
     serial = any(n.serial for n in group.nests)
@@ -38,6 +39,7 @@ def loop_kernel(
         group.anchor,
         tuple(linearized(n, buffers) for n in group.prologue),
         group.constants,
+        half=half,
     )
 
 

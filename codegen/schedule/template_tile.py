@@ -26,12 +26,15 @@ def tile_template(group: Group, buffers: Mapping[str, Buffer], kept: frozenset[s
         s = sym(stem, extent=extent)
         outer.append(Axis(s, extent))
         swap.update(split_into([a.sym for a in run], s))
+    walk = tuple(outer) if group.half is None else (*outer[:-1], group.half)
     nests = [linearized(n, buffers) for n in group.nests]
-    nests = [substitute_axes(n, tuple(outer), swap) for n in nests]
+    nests = [substitute_axes(n, walk, swap) for n in nests]
     storage: dict[str, Storage] = {}
     private = group.private()
     for b in walk_buffers(group.members()):
-        inside = bool(nests) and b in group.writes() - kept - set(anchor.results) and is_one_element(b, nests)
+        halves = group.half is not None and b == anchor.result  # an epilogue has both elements, and no others
+        one = bool(nests) and (halves or is_one_element(b, nests))
+        inside = one and b in group.writes() - kept - set(anchor.results)
         storage[b] = Storage("register" if inside or b in private else "memory")
-    scheduled = tuple(ScheduledNest(n, (), outer[-1], False, ()) for n in nests)
-    return loop_kernel(group, scheduled, tuple(outer), storage, buffers, name, flat=True)
+    scheduled = tuple(ScheduledNest(n, (), walk[-1], False, ()) for n in nests)
+    return loop_kernel(group, scheduled, tuple(outer), storage, buffers, name, flat=True, half=group.half)

@@ -160,6 +160,15 @@ CODES = rows("""
 """Products of what codes stand for, and of what is rounded on its way from codes; of one activation, which are joined,
 with what their columns and their rows have."""
 
+HALVES = rows("""
+    x0[{b},8] p0[24,8] p1[24] : F.linear(x0, p0, p1); F.silu(v0[:, :12]) * v0[:, 12:]
+    x0[{b},{k}]{half} p0[{even},{k}]{half} : F.glu(F.linear(x0, p0), -1)
+    x0[{b},{t},{k}] p0[{even},{k}] p1[{even}] : F.glu(F.linear(x0, p0, p1), -1) - 1
+    x0[{b},8] p0[{k},8] p1[{k}] p2[{k},8] p3[{k}] : F.linear(x0, p0, p1).exp() - F.linear(x0, p2, p3)
+    x0[1,8] p0[{even},8]i8 p1[{even},1] : F.glu(F.linear(x0, p0.float() * p1), -1)
+""")
+"""Both halves of a product's columns at once."""
+
 FORMS = {
     "views": VIEWS,
     "images": IMAGES,
@@ -170,6 +179,7 @@ FORMS = {
     "roundings": ROUNDINGS,
     "numbers": NUMBERS,
     "codes": CODES,
+    "halves": HALVES,
 }
 _ALL = [(family, form) for family, forms in FORMS.items() for form in forms]
 
@@ -181,6 +191,7 @@ SLOTS = {
     "m": "m|4|2|1|3",
     "k": "5|1|2|3|8",
     "one": "1|1|1|2",
+    "even": "6|40|64|2",
     "b": "4|1|2|7",
     "t": "3|1|5",
     "c": "1|2|3",

@@ -23,7 +23,12 @@ CODEGEN: tuple[Mutant, ...] = (
         "an epilogue reads the result at another point than the one just computed",
         "cpu",
         "codegen/schedule/fuse.py",
-        (("if buffers[s.buffer].offset(s.index) is not _written_offset(group, s.buffer, buffers):", "if False:"),),
+        (
+            (
+                "if not any(buffers[s.buffer].offset(s.index) is at for at in _written_offsets(group, s.buffer, buffers)):",
+                "if False:",
+            ),
+        ),
     ),
     Mutant(
         "outer axes that do not agree",
@@ -340,6 +345,14 @@ CODEGEN: tuple[Mutant, ...] = (
         "interpreter",
         "codegen/passes/gpu/join_products.py",
         (("constants[w], result)", "constants[w])"),),
+        sweep="mends",
+    ),
+    Mutant(
+        "GPU: one half for the other",
+        "what is made of both halves of a product's columns has them the other way round",
+        "interpreter",
+        "codegen/backends/triton/sketch.py",
+        (("places[_half_name(self.kernel.anchor.result, k)]", "places[_half_name(self.kernel.anchor.result, 1 - k)]"),),
         sweep="mends",
     ),
     Mutant(

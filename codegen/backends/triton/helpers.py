@@ -37,6 +37,20 @@ def int_gcd(a, b, STEPS: tl.constexpr):
         a = tl.where(over, a, rest)
     return b
 ''',
+    "in_halves": '''
+@triton.jit
+def in_halves(columns, HALF, BLOCK: tl.constexpr):
+    """The columns of a program that takes half of its BLOCK from the first HALF columns of all, and the rest from the
+    columns as far behind these."""
+    place = columns % BLOCK
+    return place // (BLOCK // 2) * HALF + columns // BLOCK * (BLOCK // 2) + place % (BLOCK // 2)
+''',
+    "halves_of": '''
+@triton.jit
+def halves_of(x):
+    """x [rows, columns] as its first half of the columns, and its second."""
+    return tl.split(tl.permute(tl.reshape(x, (x.shape[0], 2, x.shape[1] // 2)), (0, 2, 1)))
+''',
     "shift_left": '''
 @triton.jit
 def shift_left(a, b, BITS: tl.constexpr):

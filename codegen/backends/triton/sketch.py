@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from math import gcd
 from pathlib import Path
@@ -19,7 +19,7 @@ from hardtack.codegen.backends.triton.triton_body import Body, Coordinate, Place
 from hardtack.codegen.backends.triton.triton_spelling import FLOAT8_TYPES, pointer_type, rounded, symbol
 from hardtack.codegen.ir.expr import Add, Const, Expr, Mul, const, int_value
 from hardtack.codegen.ir.expr_walk import free_syms
-from hardtack.codegen.ir.loops import Buffer, dtypes, exprs_of, out_of
+from hardtack.codegen.ir.loops import Buffer, Load, LoopNest, dtypes, exprs_of, out_of
 from hardtack.codegen.ir.plan import MapSource
 from hardtack.codegen.ir.schedule import Kernel
 from hardtack.codegen.ir.types import HALF, DType
@@ -64,6 +64,10 @@ def divisor(e: Expr) -> int:
             total *= divisor(f)
         return gcd(total, 16)
     return 1
+
+
+def _half_name(buffer: str, half: int) -> str:
+    return f"{buffer} {half}"
 
 
 @dataclass
@@ -169,6 +173,7 @@ class Sketch:
         places = self._places()
         result = places[anchor.result]
         result.register, result.dims, result.written = accumulator, both, True
+        column, walked = Coordinate("n", frozenset({1})), n
         lines: list[str] = []
         if result.pointer:
             row = f"batch * {self.i64('rows_out', m.extent)} + m"
@@ -177,17 +182,21 @@ class Sketch:
         if kernel.nests and result.dtype in HALF:
             result.register = f"{accumulator}_half"
             lines.append(f"{result.register} = {rounded(accumulator, result.dtype)}")
+        if kernel.half is not None:
+            lines += self._halves(accumulator, result, places)
+            tile = Tile((rows, "BLOCK_N // 2"), {0: "m_inside", 1: "half_inside"})
+            column, walked = Coordinate("half", frozenset({1})), kernel.half
         for k, scheduled in enumerate(kernel.nests):
-            nest = scheduled.nest
+            nest = self._of_halves(scheduled.nest)
             coordinates = {
                 batch.sym: Coordinate("batch"),
                 m.sym: Coordinate("m", frozenset({0})),
-                n.sym: Coordinate("n", frozenset({1})),
+                walked.sym: column,
             }
             for s in sorted({s for x in nest.body for e in exprs_of(x) for s in free_syms(e)}, key=lambda s: s.name):
                 if s.extent is None:
                     self.ints[symbol(s)] = (s, "i64")
-            types = dtypes(nest.body, self.buffers)
+            types = dtypes(scheduled.nest.body, self.buffers)
             body = Body(places, types, tile, coordinates, prefix=f"n{k}_")
             first = kernel.addend if kernel.addend is not None and kernel.addend.nest == k else None
             for x in nest.body if first is None else first.without(nest.body):
@@ -195,6 +204,35 @@ class Sketch:
             lines += body.lines
             self.checks = self.checks or body.checks
         return lines
+
+    def halved(self, columns: str) -> list[str]:
+        """The line by which a program has its columns in two halves, in the variable `columns`."""
+        half = self.kernel.half
+        return [] if half is None else [f"{columns} = in_halves({columns}, {self._half()}, BLOCK_N)"]
+
+    def _half(self) -> str:
+        assert self.kernel.half is not None
+        return self.i32("half", self.kernel.half.extent)
+
+    def _halves(self, accumulator: str, result: Place, places: dict[str, Place]) -> list[str]:
+        """The lines that take the result in a register apart, which `places` then has as two buffers."""
+        assert self.kernel.anchor is not None
+        names = [f"{accumulator}_{k}" for k in range(2)]
+        for k, name in enumerate(names):
+            places[_half_name(self.kernel.anchor.result, k)] = replace(result, pointer="", register=name)
+        return [
+            f"{', '.join(names)} = halves_of({result.register})",
+            "half, _ = halves_of(n)",
+            f"half_inside = half < {self._half()}",
+        ]
+
+    def _of_halves(self, nest: LoopNest) -> LoopNest:
+        """The nest with the template's result as the buffers of its halves."""
+        found = [(s, self.kernel.half_of(s)) for s in nest.body]
+        body = [
+            replace(s, buffer=_half_name(s.buffer, k)) if isinstance(s, Load) and k is not None else s for s, k in found
+        ]
+        return replace(nest, body=tuple(body))
 
     def _places(self) -> dict[str, Place]:
         places: dict[str, Place] = {}

@@ -29,6 +29,7 @@ from hardtack.codegen.passes.gpu.addend import START_FROM_ADDEND
 from hardtack.codegen.passes.gpu.coarse import TAKE_COARSE_FORMS
 from hardtack.codegen.passes.gpu.dependent_launch import LAUNCH_DEPENDENT
 from hardtack.codegen.passes.gpu.float8_products import MULTIPLY_FLOAT8
+from hardtack.codegen.passes.gpu.gates import INLINE_GATES
 from hardtack.codegen.passes.gpu.gelu import FUSE_GELU
 from hardtack.codegen.passes.gpu.join_products import JOIN_PRODUCTS
 from hardtack.codegen.passes.gpu.join_siblings import JOIN_SIBLINGS
@@ -57,7 +58,7 @@ GPU_LIMITS = FusionLimits(
 )
 PASSES = Passes(
     graph=(INTEGER_PRODUCTS, MULTIPLY_FLOAT8, JOIN_PRODUCTS),
-    nests=(INLINE, NEUTRAL_REDUCTIONS, REGROUP, SPLIT_REDUCTIONS),
+    nests=(INLINE, INLINE_GATES, NEUTRAL_REDUCTIONS, REGROUP, SPLIT_REDUCTIONS),
     groups=(TAKE_PROLOGUES, JOIN_SIBLINGS),
     kernels=(FUSE_GELU, TAKE_COARSE_FORMS, START_FROM_ADDEND, LAUNCH_DEPENDENT),
 )

@@ -46,6 +46,8 @@ def render_code_fragments(kernel: Kernel, buffers: Mapping[str, Buffer]) -> Trit
     holes: dict[str, str | list[str]] = {
         "rows": sketch.i32("rows", m),
         "columns": sketch.i32("columns", n),
+        "halved": sketch.halved("columns"),
+        "halved_own": sketch.halved("own"),
         "range": split_range(sketch, plan, batch, k),
         "codes": sketch.operand(1),
         "row_words": str(depth // per_word),

@@ -41,6 +41,8 @@ def render_code_row(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKern
     row = _Row(sketch, a, per_word, plan.block_k, plan.splits == 1 and k % plan.block_k == 0)
     holes: dict[str, str | list[str]] = {
         "columns": sketch.i32("columns", n),
+        "halved": sketch.halved("columns"),
+        "halved_mine": sketch.halved("mine"),
         "range": split_range(sketch, plan, batch, a.shape[-1]),
         "codes": sketch.operand(1),
         "row_words": str(k // per_word),

@@ -55,7 +55,7 @@ def inline(
     work: list[Nest | None] = list(nests)
     reads = [n.reads() for n in nests]
     decisions: list[Decision] = []
-    writers = _writers(nests)
+    writers = writers_of(nests)
     for at, producer in enumerate(nests):
         current = work[at]
         if not isinstance(current, LoopNest) or not current.writes():
@@ -67,7 +67,7 @@ def inline(
         why_not = why_illegal(current, buffers) or (
             "its buffer has other writers" if len(writers[target]) > 1 else None
         )
-        why_not = why_not or _why_too_late(current, at, readers[-1], writers, in_place)
+        why_not = why_not or why_too_late(current, at, readers[-1], writers, in_place)
         loops = [i for i in readers if isinstance(work[i], LoopNest) and not _updates(work[i], target)]
         stored_anyway = target in kept or len(loops) < len(readers)
         why_not = why_not or _why_unprofitable(current, [work[i] for i in loops], target, stored_anyway, largest_body)
@@ -86,7 +86,7 @@ def inline(
     return tuple(n for n in work if n is not None), tuple(decisions)
 
 
-def _writers(nests: Sequence[Nest]) -> dict[str, list[int]]:
+def writers_of(nests: Sequence[Nest]) -> dict[str, list[int]]:
     out: dict[str, list[int]] = {}
     for i, n in enumerate(nests):
         for name in n.writes():
@@ -94,7 +94,7 @@ def _writers(nests: Sequence[Nest]) -> dict[str, list[int]]:
     return out
 
 
-def _why_too_late(
+def why_too_late(
     producer: LoopNest, at: int, last: int, writers: Mapping[str, Sequence[int]], in_place: Mapping[str, str]
 ) -> str | None:
     """Why the nests up to the last reader can't read what the producer reads; None if they can."""

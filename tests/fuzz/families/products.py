@@ -38,6 +38,8 @@ def _with_weights(g: Drawer) -> Drawn:
         f"torch.cat([F.linear({a}, {wt}), {a} @ {w}], -1)",
         f"tuple(F.linear({a}, {wt}, {bias}).chunk(2, -1))",
     ]
+    if n % 2 == 0:
+        forms += [f"(lambda t: F.silu(t[0]) * t[1])(F.linear({a}, {wt}, {bias}).chunk(2, -1))"]
     if t.dim() == 1:
         forms += [f"torch.outer({a}, {bias})", f"torch.dot({a}, {a})", f"torch.matmul({wt}, {a})"]
     if t.dim() > 1:
