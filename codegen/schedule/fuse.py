@@ -210,7 +210,7 @@ def _align_to_store(nest: LoopNest, group: Group, load: Load, buffers: Mapping[s
 
 
 def align_to_template(
-    nest: LoopNest, axes: Sequence[Axis], load: Load, buffers: Mapping[str, Buffer]
+    nest: LoopNest, axes: tuple[Axis, ...], load: Load, buffers: Mapping[str, Buffer]
 ) -> LoopNest | str:
     """The nest over `axes`, those of a template or its epilogue, found from one load of the template's result (or what
     its epilogue wrote)."""
@@ -242,7 +242,7 @@ def align_to_template(
     return substitute_axes(nest, axes, swap)
 
 
-def _align_joined(nest: LoopNest, axes: Sequence[Axis], load: Load, buffers: Mapping[str, Buffer]) -> LoopNest | str:
+def _align_joined(nest: LoopNest, axes: tuple[Axis, ...], load: Load, buffers: Mapping[str, Buffer]) -> LoopNest | str:
     """The nest has one axis where the template has several: put their joined number for it and see if indices agree."""
     swap: dict[Expr, Expr] = {}
     rest = [a for a in axes if a.extent is not ONE]
