@@ -87,11 +87,6 @@ class Gemm(Template):
             few = terms is not None and terms <= MOST_INT8_TERMS
             need(few, f"sums of {sizes['K']} products of int8 may leave int32")
 
-    def takes_halves(self, nest: TemplateNest) -> bool:
-        """Where columns are loaded one by one: bulk copies have them in a row. Not of one row: what follows its gates
-        the next product computes while it waits for its own matrix (row_operand)."""
-        return self.plan.variant == "tile" and self.plan.block_n > 1
-
     @property
     def takes_addend(self) -> bool:
         # a bias in sums of few bits would lose its own

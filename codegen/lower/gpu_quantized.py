@@ -83,6 +83,7 @@ class CodeRow(CodeGemm):
         need(not cut, f"{cut} codes of {self.bits} bits are no whole words")
 
     def takes_halves(self, nest: TemplateNest) -> bool:
+        """What opens a gate is not computed by the next product (row_operand), and costs a launch."""
         return self.plan.block_n > 1
 
     def row_operand(self, nest: TemplateNest) -> RowOperand | None:

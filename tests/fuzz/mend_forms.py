@@ -165,7 +165,9 @@ HALVES = rows("""
     x0[{b},{k}]{half} p0[{even},{k}]{half} : F.glu(F.linear(x0, p0), -1)
     x0[{b},{t},{k}] p0[{even},{k}] p1[{even}] : F.glu(F.linear(x0, p0, p1), -1) - 1
     x0[{b},8] p0[{k},8] p1[{k}] p2[{k},8] p3[{k}] : F.linear(x0, p0, p1).exp() - F.linear(x0, p2, p3)
-    x0[1,8] p0[{even},8]i8 p1[{even},1] : F.glu(F.linear(x0, p0.float() * p1), -1)
+    x0[1,8] p0[1072,8]i8 p1[1072,1] : F.glu(F.linear(x0, p0.float() * p1), -1)
+    x0[1,{k}] p0[1056,{k}]i8 p1[1056,1] : F.linear(x0, p0.float() * p1); F.silu(v0[:, :528]) * v0[:, 528:]
+    x0[1,16] p0[1088,16]i8 p1[1088,1] p2[1088] : F.linear(x0, p0.float() * p1, p2); v0[:, :544].exp() + v0[:, 544:]
 """)
 """Both halves of a product's columns at once."""
 

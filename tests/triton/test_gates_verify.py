@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
 
 from hardtack.codegen.backends.triton.triton_backend import TritonBackend
 from hardtack.codegen.ir.expr import const, sym
@@ -18,28 +17,20 @@ from hardtack.codegen.ir.loops import Axis, Buffer, Load, LoopError, LoopNest
 from hardtack.codegen.ir.schedule import Kernel
 from hardtack.codegen.ir.schedule_verify import verify_kernel
 from hardtack.codegen.lower import lower_graph
-from hardtack.codegen.lower.gpu_matmul import Gemm
+from hardtack.codegen.lower.gpu_quantized import CodeRow
 from hardtack.codegen.lower.layout import choose_orders
 from hardtack.codegen.machine.data import H200
 from hardtack.codegen.pipeline import context_of, fused_groups, run_graph_passes, run_nest_passes
 from hardtack.codegen.schedule.template_tile import tile_template
 from hardtack.exporter import to_graphs
-
-
-class SwiGLU(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(32, 96)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        gate, up = self.layer(x).chunk(2, -1)
-        return F.silu(gate) * up
+from tests.support.gates import Codes, Gate
 
 
 @pytest.fixture(scope="module")
 def halves() -> tuple[Group, dict[str, Buffer]]:
     """The group of the product, and all buffers."""
-    graph = to_graphs(SwiGLU().eval(), (torch.randn(20, 32),)).entries["forward"].graph
+    module = Gate(Codes(512, 1056), lambda a, b: F.silu(a) * b).eval()
+    graph = to_graphs(module, (torch.randn(1, 512),)).entries["forward"].graph
     backend = TritonBackend(H200)
     context = context_of(backend, {})
     graph = run_graph_passes(graph, backend, context, [], {})
@@ -62,7 +53,7 @@ def _first_half(g: Group) -> LoopNest:
     """The nest that reads an element of the first half in place of that of the second: half of the columns' middle."""
     (nest,) = g.nests
     body = [
-        replace(s, index=(s.index[0], s.index[1] - 24)) if isinstance(s, Load) and _is_second(s, g) else s
+        replace(s, index=(s.index[0], s.index[1] - 264)) if isinstance(s, Load) and _is_second(s, g) else s
         for s in nest.body
     ]
     return replace(nest, body=tuple(body), sources=())
@@ -80,7 +71,7 @@ def _result(g: Group) -> str:
 
 THIRD = Axis(sym("half", extent=const(32)), const(32))
 BROKEN: dict[str, tuple[Callable[[Group], Group], str]] = {
-    "a third": (lambda g: replace(g, half=THIRD), "32 columns are no half of 96"),
+    "a third": (lambda g: replace(g, half=THIRD), "32 columns are no half of 1056"),
     "all columns": (lambda g: replace(g, half=None), "walks other axes than the template"),
     "the row before": (
         lambda g: replace(g, nests=(_moved(g.nests[0], _result(g), -2),)),
@@ -101,8 +92,8 @@ def test_broken_groups(broken: str, halves: tuple[Group, dict[str, Buffer]]) -> 
 
 def test_a_template_without_halves(halves: tuple[Group, dict[str, Buffer]], monkeypatch: pytest.MonkeyPatch) -> None:
     group, buffers = halves
-    monkeypatch.setattr(Gemm, "takes_halves", lambda self, nest: False)
-    with pytest.raises(LoopError, match="the template gemm takes no halves"):
+    monkeypatch.setattr(CodeRow, "takes_halves", lambda self, nest: False)
+    with pytest.raises(LoopError, match="the template gemm_code_row takes no halves"):
         verify_group(group, buffers)
 
 

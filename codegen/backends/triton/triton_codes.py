@@ -31,7 +31,6 @@ def render_code_tile(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKer
     holes: dict[str, str | list[str]] = {
         "rows": sketch.i32("rows", m),
         "columns": sketch.i32("columns", n),
-        "halved": sketch.halved("columns"),
         "range": split_range(sketch, plan, batch, k),
         "a": sketch.operand(0),
         "a_row": sketch.i64("a_row", a.strides[-2]),

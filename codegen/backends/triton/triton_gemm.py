@@ -39,7 +39,6 @@ def render_gemm(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
         "b": sketch.typed_operand(1),
         "rows": sketch.i32("rows", m),
         "columns": sketch.i32("columns", n),
-        "halved": sketch.halved("columns"),
         "range": split_range(sketch, plan, batch, k),
         "b_step": sketch.i64("b_step", b.strides[-2]),
         "wide": sketch.wide(),

@@ -199,7 +199,8 @@ def _paste(
     for s in producer.body:
         if isinstance(s, Store):
             value = names.get(s.value, s.value) if isinstance(s.value, str) else s.value
-            return value if mask is None else _masked(body, prefix, mask, value, load)
+            # a load without a value for where its mask is false is not read there
+            return value if mask is None or load.other is None else _masked(body, prefix, mask, value, load)
         out = out_of(s)
         assert out is not None
         names[out] = prefix + out
