@@ -44,13 +44,15 @@ class MachineCode:
 
     requires: what a device must have to run it: CPU features by the compilers' -m flags, or the one GPU architecture.
     library: the shared object with all kernels, or None: then each kernel has a member of the bundle. records: kernel
-    name -> how a GPU launches it; None where the runtime calls it. members: member name -> its bytes.
+    name -> how a GPU launches it; None where the runtime calls it. members: member name -> its bytes. tools: what
+    has made it besides the backend's tools, with versions.
     """
 
     requires: tuple[str, ...]
     library: bytes | None = field(default=None, repr=False)
     records: Mapping[str, GpuKernel] | None = None
     members: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    tools: Mapping[str, str] = field(default_factory=dict)
 
 
 class Backend(Protocol):

@@ -96,8 +96,8 @@ def build_content(
     tensors: the module's parameters and buffers; those that can be replaced in the bundle become its parameters.
     numerics: what the manifest says of this model under that word, beside NUMERICS.
 
-    Raises UnsupportedOp for an op that a backend has no kernel for, OverBudget, and CompilerError, ToolchainError and
-    TritonError where a kernel does not compile, or its compiler is missing.
+    Raises UnsupportedOp for an op that a backend has no kernel for, OverBudget, and CompilerError, ToolchainError,
+    TritonError and NvrtcError where a kernel does not compile, or its compiler is missing.
     """
     _check_kernels(sources, backends)
     _check_faces(sources)
@@ -120,7 +120,7 @@ def build_content(
         states=_states(sources),
         parameters=parameters,
         recipes={name: r for name, r in recipes.items() if name in constants},
-        producer={**(producer or {}), **tools, **_tables(backends)},
+        producer={**(producer or {}), **tools, **_more_tools(codes), **_tables(backends)},
         numerics={**NUMERICS, **(numerics or {})},
         user_kernels=_user_kernels(sources),
         kernels={member: code for found in codes.values() for member, code in found.members.items()},
@@ -249,6 +249,11 @@ def _tools(backends: Sequence[Backend]) -> dict[str, str]:
         for name, version in backend.tools().items():
             found.setdefault(name, set()).add(version)
     return {name: ", ".join(sorted(versions)) for name, versions in found.items()}
+
+
+def _more_tools(codes: Mapping[str, MachineCode]) -> dict[str, str]:
+    """What else has made the code of targets, with versions."""
+    return {name: version for code in codes.values() for name, version in code.tools.items()}
 
 
 def _tables(backends: Sequence[Backend]) -> dict[str, str]:

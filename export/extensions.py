@@ -5,9 +5,10 @@ An export has one `Extensions`, made for it and gone with it: nothing is registe
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch._library.triton import triton_ops_to_kernels
@@ -40,9 +41,37 @@ class UserKernel:
 
 
 @dataclass(frozen=True)
+class CudaParameter:
+    """A parameter of a CUDA kernel: its type in C++, and what it is passed, as "x.shape[0]"."""
+
+    type: str
+    passed: str
+
+
+@dataclass(frozen=True)
+class CudaUserKernel:
+    """A CUDA kernel of an op, CUDA C++ with `function` in it. grid: blocks, block: threads of one, shared: bytes of its
+    dynamic shared memory, workspace: bytes in global memory; numbers or functions of the op's arguments."""
+
+    function: str
+    source: str
+    file: str
+    parameters: tuple[CudaParameter, ...]
+    grid: Any
+    block: Any
+    shared: Any
+    workspace: Any
+    strided: ClassVar[tuple[str, ...]] = ()
+
+    def __str__(self) -> str:
+        key = hashlib.sha256(f"{self.file}\0{self.source}".encode()).hexdigest()[:12]
+        return f"{self.function} of {self.file} {key}"
+
+
+@dataclass(frozen=True)
 class Given:
-    """A user's function for an op. what: "decomposition", "lowering", or "kernel", whose function is a UserKernel; by:
-    who brought it, in words."""
+    """A user's function for an op. what: "decomposition", "lowering", or "kernel", whose function is a UserKernel or
+    a CudaUserKernel; by: who brought it, in words."""
 
     op: OpOverload
     what: str
@@ -79,6 +108,7 @@ class Contribution:
     lowerings: Mapping[Any, Callable[..., Any]] = field(default_factory=dict)
     passes: tuple[UserPass, ...] = ()
     kernels: Mapping[Any, UserKernel] = field(default_factory=dict)
+    cuda_kernels: Mapping[Any, CudaUserKernel] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -86,7 +116,8 @@ class Extensions:
     """functions: the user's for each op, by its name as the conversion table has it. used: what had a part in the
     export so far, name -> version, for the manifest; called: the names of ops whose functions were called. gpus: all
     targets are GPUs, and functions of torch.library.triton_op stand for their ops. launching: the names of such ops in
-    the program."""
+    the program, and of those with CUDA kernels. cuda: the CUDA kernels, each in the place of what else its op has on
+    GPUs."""
 
     functions: Mapping[str, Given] = field(default_factory=dict)
     passes: tuple[UserPass, ...] = ()
@@ -94,11 +125,13 @@ class Extensions:
     called: set[str] = field(default_factory=set)
     gpus: bool = False
     launching: set[str] = field(default_factory=set)
+    cuda: Mapping[str, Given] = field(default_factory=dict)
 
     def for_gpus(self) -> Extensions:
-        """The same for GPUs, noting into the same: without functions for ops that have Triton kernels."""
+        """The same for GPUs, noting into the same: without functions for ops that have Triton kernels, and with CUDA
+        kernels for those that have them."""
         functions = {name: g for name, g in self.functions.items() if not is_triton_op(g.op)}
-        return replace(self, functions=functions, gpus=True)
+        return replace(self, functions={**functions, **self.cuda}, gpus=True)
 
     def of(self, what: str) -> dict[OpOverload, Given]:
         """The decompositions, the lowerings, or the kernels, by op."""
@@ -181,9 +214,15 @@ def extensions(contributions: Iterable[Contribution]) -> Extensions:
     """All of them as one. InputSpecError for an op that is none, for two functions of one op and for two passes of one
     name."""
     functions: dict[str, Given] = {}
+    cuda: dict[str, Given] = {}
     passes: dict[str, UserPass] = {}
     for c in contributions:
-        for what, given in (("decomposition", c.decompositions), ("lowering", c.lowerings), ("kernel", c.kernels)):
+        for what, into, given in (
+            ("decomposition", functions, c.decompositions),
+            ("lowering", functions, c.lowerings),
+            ("kernel", functions, c.kernels),
+            ("kernel", cuda, c.cuda_kernels),
+        ):
             if not isinstance(given, Mapping):
                 kind = type(given).__name__
                 raise InputSpecError(f"the {what}s of {c.by} are a {kind}", fix="pass a dict of functions by op")
@@ -191,12 +230,12 @@ def extensions(contributions: Iterable[Contribution]) -> Extensions:
                 op = _op_of(key, c.by)
                 _check(op, what, function, c.by)
                 producer = c.producer or (f"{what} {op}", _path_of(function))
-                _add(functions, str(op), Given(op, what, function, c.by, producer))
+                _add(into, str(op), Given(op, what, function, c.by, producer))
         for p in c.passes:
             if p.name in passes:
                 raise InputSpecError(f"{passes[p.name]} and {p} have one name", fix="leave one of them out")
             passes[p.name] = p
-    return Extensions(functions, tuple(passes.values()))
+    return Extensions(functions, tuple(passes.values()), cuda=cuda)
 
 
 def is_triton_op(op: object) -> bool:
@@ -217,12 +256,14 @@ def _check(op: OpOverload, what: str, function: Any, by: str) -> None:
         raise InputSpecError(f"the {what} of {op} of {by} is a {type(function).__name__}, not a function")
 
 
-def _check_kernel(op: OpOverload, kernel: UserKernel, by: str) -> None:
+def _check_kernel(op: OpOverload, kernel: UserKernel | CudaUserKernel, by: str) -> None:
     returns = op._schema.returns
     if any(r.alias_info is not None for r in returns):
         why = "gives an argument, or a view of one"
     elif any(str(r.type) != "Tensor" for r in returns):
         why = f"gives {', '.join(str(r.type) for r in returns)}, not tensors"
+    elif isinstance(kernel, CudaUserKernel) and is_triton_op(op):
+        why = "has Triton kernels already"
     elif not returns and not op._schema.is_mutable:
         why = "gives nothing, and writes to nothing"
     else:
@@ -238,6 +279,8 @@ def _check_kernel(op: OpOverload, kernel: UserKernel, by: str) -> None:
 def _path_of(function: Any) -> str:
     if isinstance(function, UserKernel):
         return str(function.code)
+    if isinstance(function, CudaUserKernel):
+        return str(function)
     return f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', type(function).__name__)}"
 
 

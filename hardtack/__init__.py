@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hardtack.errors import HardtackError, InputError, RunError
     from hardtack.exporter.errors import ExportError
     from hardtack.host_ops import register_op
-    from hardtack.kernels import CppKernel, HostKernel
+    from hardtack.kernels import CppKernel, CudaKernel, HostKernel
     from hardtack.options import Options
     from hardtack.plugins import GraphPass, Plugin
     from hardtack.regions import export_region
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "CppKernel",
+    "CudaKernel",
     "Entry",
     "ExportError",
     "GraphPass",
@@ -65,7 +66,7 @@ _PLACES = {
         "PluginError", "UnsupportedOpError",
     ),
     "hardtack.host_ops": ("register_op",),
-    "hardtack.kernels": ("CppKernel", "HostKernel"),
+    "hardtack.kernels": ("CppKernel", "CudaKernel", "HostKernel"),
     "hardtack.options": ("Options",),
     "hardtack.plugins": ("GraphPass", "Plugin"),
     "hardtack.regions": ("export_region",),

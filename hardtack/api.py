@@ -17,7 +17,7 @@ from hardtack.codegen.backend import Backend
 from hardtack.codegen.build import Built, Source, build_content
 from hardtack.codegen.ir.constants import ConstantStore
 from hardtack.codegen.ir.graph_text import to_text_graph
-from hardtack.codegen.ir.kernel_code import TritonCode
+from hardtack.codegen.ir.kernel_code import CudaCode, TritonCode
 from hardtack.codegen.lower.custom import code_of, custom_ops
 from hardtack.codegen.package.content import BundleContent
 from hardtack.codegen.package.output import check_output
@@ -109,7 +109,8 @@ def export(
     checked but cannot be run yet. Several share one file and its weights.
     decompositions: op -> a function of its arguments that computes it in torch's ops, for custom ops or in place of
     what Hardtack does with an op; an op is torch.ops.mylib.op, what torch.library.custom_op gave, or "mylib::op".
-    kernels: op -> a kernel of it, a hardtack.CppKernel or a hardtack.HostKernel.
+    kernels: op -> a kernel of it, a hardtack.CppKernel, a hardtack.HostKernel or a hardtack.CudaKernel, or a tuple of
+    one for CPUs and one for GPUs.
     progress: show progress on standard error; None: when that is a terminal.
 
     Raises OutputError before any work when `path` cannot be written; ExportError and its subclasses for a model that
@@ -159,12 +160,12 @@ def _check_measurable(exported: Exported, chosen: Options, brought: Extensions) 
     asked = [n for n in ("weights", "embeddings", "cache") if getattr(chosen, n) is not None]
     asked += ["compute"] if chosen.compute != "f32" else []
     ops = [op for e in exported.entries.values() for op in custom_ops(e.graph)]
-    launched = {code_of(op).function for op in ops if isinstance(code_of(op), TritonCode)}
+    launched = {code_of(op).function for op in ops if isinstance(code_of(op), (TritonCode, CudaCode))}
     kernels = brought.launching or launched
     if asked and kernels:
         raise InputSpecError(
-            f"what {', '.join(asked)} costs is measured by running the model on a CPU, where its Triton kernels do not "
-            f"run: {', '.join(sorted(kernels))}",
+            f"what {', '.join(asked)} costs is measured by running the model on a CPU, where its kernels for GPUs do "
+            f"not run: {', '.join(sorted(kernels))}",
             fix="leave the option out",
         )
 

@@ -8,8 +8,16 @@ from typing import Any
 
 from hardtack.codegen.ir.kernel_code import KernelCode
 from hardtack.exporter.errors import InputSpecError, PluginError
-from hardtack.exporter.extensions import Contribution, Extensions, UserKernel, UserPass, extensions
-from hardtack.kernels import CppKernel, Kernel
+from hardtack.exporter.extensions import (
+    Contribution,
+    CudaParameter,
+    CudaUserKernel,
+    Extensions,
+    UserKernel,
+    UserPass,
+    extensions,
+)
+from hardtack.kernels import CppKernel, CudaKernel, HostKernel, Kernel
 from hardtack.options import Options
 from hardtack.plugins import GraphPass, Plugin
 
@@ -37,7 +45,8 @@ def extensions_of(
         found.append(Contribution("the argument decompositions", decompositions=decompositions))
     if kernels:
         by = "the argument kernels"
-        found.append(Contribution(by, kernels=_kernels(kernels, by)))
+        on_cpus, on_gpus = _kernels(kernels, by)
+        found.append(Contribution(by, kernels=on_cpus, cuda_kernels=on_gpus))
     return extensions(found)
 
 
@@ -45,25 +54,44 @@ def _contribution(p: Plugin) -> Contribution:
     by = f"the plug-in {p.name} {p.version}"
     producer = (f"plugin {p.name}", p.version)
     return Contribution(
-        by, producer, p.decompositions, p.lowerings, _passes(p.passes, by, producer), _kernels(p.kernels, by)
+        by, producer, p.decompositions, p.lowerings, _passes(p.passes, by, producer), *_kernels(p.kernels, by)
     )
 
 
-def _kernels(given: Mapping[Any, Kernel], by: str) -> Mapping[Any, UserKernel]:
-    """InputSpecError for what is no kernel."""
+def _kernels(given: Mapping[Any, Any], by: str) -> tuple[dict[Any, UserKernel], dict[Any, CudaUserKernel]]:
+    """The kernels for CPUs and those for GPUs. InputSpecError for what is no kernel."""
     if not isinstance(given, Mapping):
         raise InputSpecError(f"the kernels of {by} are a {type(given).__name__}", fix="pass a dict of kernels by op")
-    for op, kernel in given.items():
-        if not isinstance(kernel, Kernel):
-            kind = type(kernel).__name__
-            raise InputSpecError(f"the kernel of {op} of {by} is a {kind}, not a hardtack.CppKernel or HostKernel")
-    return {op: UserKernel(_code(k), k.strided, k.workspace, k.worker_workspace) for op, k in given.items()}
+    on_cpus: dict[Any, UserKernel] = {}
+    on_gpus: dict[Any, CudaUserKernel] = {}
+    for op, kernels in given.items():
+        several = kernels if isinstance(kernels, (tuple, list)) else (kernels,)
+        for kernel in several:
+            if isinstance(kernel, CudaKernel) and op not in on_gpus:
+                on_gpus[op] = _cuda(kernel)
+            elif isinstance(kernel, (CppKernel, HostKernel)) and op not in on_cpus:
+                on_cpus[op] = UserKernel(_code(kernel), kernel.strided, kernel.workspace, kernel.worker_workspace)
+            elif isinstance(kernel, Kernel):
+                raise InputSpecError(
+                    f"{op} has two kernels of {by} for one kind of device", fix="leave one of them out"
+                )
+            else:
+                kind = type(kernel).__name__
+                raise InputSpecError(
+                    f"the kernel of {op} of {by} is a {kind}, not a hardtack.CppKernel, HostKernel or CudaKernel"
+                )
+    return on_cpus, on_gpus
 
 
-def _code(kernel: Kernel) -> KernelCode:
+def _code(kernel: CppKernel | HostKernel) -> KernelCode:
     if isinstance(kernel, CppKernel):
         return KernelCode(kernel.function, kernel.text, kernel.file)
     return KernelCode(kernel.name)
+
+
+def _cuda(k: CudaKernel) -> CudaUserKernel:
+    parameters = tuple(CudaParameter(*p) for p in k.parameters)
+    return CudaUserKernel(k.function, k.text, k.file, parameters, k.grid, k.block, k.shared, k.workspace)
 
 
 def _passes(given: Iterable[GraphPass], by: str, producer: tuple[str, str] | None) -> tuple[UserPass, ...]:

@@ -7,6 +7,7 @@ import contextlib
 from hardtack.codegen.backends.cpp.compiler import CompilerError
 from hardtack.codegen.backends.cpp.toolchain import ToolchainError
 from hardtack.codegen.backends.triton.compile import TritonError
+from hardtack.codegen.backends.triton.nvrtc import NvrtcError
 from hardtack.codegen.cache import CacheError
 from hardtack.codegen.lower.builder import UnsupportedOp
 from hardtack.codegen.machine.machine import TargetError
@@ -22,6 +23,7 @@ _KNOWN = (
     ToolchainError,
     CacheError,
     TritonError,
+    NvrtcError,
     LoadError,
     OutputError,
 )

@@ -43,7 +43,8 @@ class Plugin:
     decompositions: op -> a function of the op's arguments, in torch's ops. lowerings: op -> a function of a
     hardtack.exporter.convert.builder.Builder and the op's arguments, tensors as Values, that gives a Value, or a tuple
     of them. An op is torch.ops.mylib.op, one of its overloads, what torch.library.custom_op gave, or "mylib::op".
-    passes: in their order. kernels: op -> a CppKernel or a HostKernel. api: the API that it was written for.
+    passes: in their order. kernels: op -> a CppKernel, a HostKernel or a CudaKernel, or a tuple of one for CPUs and one
+    for GPUs. api: the API that it was written for.
     """
 
     name: str

@@ -16,7 +16,8 @@ from hardtack.codegen.ir.kernel_code import (
     ARGUMENT_KINDS,
     TRITON_KINDS,
     Argument,
-    KernelCode,
+    Code,
+    CudaCode,
     TritonCode,
     tensors_in,
 )
@@ -272,10 +273,10 @@ def custom_types(c: Case) -> Types:
     """What is stated, and behind it the types of the operands that are written. Each operand is one argument."""
     code, arguments, written, strided = (c.attr(x) for x in ("code", "arguments", "written", "strided"))
     grid = c.attr("grid")
-    need(isinstance(c.attr("op"), str) and isinstance(code, (KernelCode, TritonCode)), "custom has no op, or no code")
+    need(isinstance(c.attr("op"), str) and isinstance(code, Code), "custom has no op, or no code")
     assert isinstance(arguments, tuple) and isinstance(written, tuple) and isinstance(strided, tuple)
     assert isinstance(grid, tuple)
-    if isinstance(code, TritonCode):
+    if isinstance(code, (TritonCode, CudaCode)):
         _need_launch(c, code, arguments, grid, len(c.stated) - len(written))
     else:
         need(all(a and a[0] in ARGUMENT_KINDS for a in arguments), f"custom has an argument of no kind: {arguments}")
@@ -288,9 +289,9 @@ def custom_types(c: Case) -> Types:
 
 
 def _need_launch(
-    c: Case, code: TritonCode, arguments: tuple[Argument, ...], grid: tuple[Expr, ...], fresh: int
+    c: Case, code: TritonCode | CudaCode, arguments: tuple[Argument, ...], grid: tuple[Expr, ...], fresh: int
 ) -> None:
-    """What a launch of a Triton kernel passes: an argument for each parameter, each operand and each fresh result at
+    """What a launch of a kernel on a GPU passes: an argument for each parameter, each operand and each fresh result at
     least once, and a grid of three."""
     need(all(a and a[0] in TRITON_KINDS for a in arguments), f"custom has an argument of no kind: {arguments}")
     need(len(arguments) == len(code.parameters), f"custom has {len(arguments)} arguments for {len(code.parameters)}")
@@ -298,7 +299,7 @@ def _need_launch(
         named = {a[1] for a in arguments if a[0] == kind}
         need(named == {*range(count)}, f"custom passes {kind}s {sorted(named)} of {count}")
     need(len(grid) == 3, f"custom has a grid of {len(grid)} dimensions, expected 3")
-    need(not c.attr("strided"), "custom of Triton has strides")
+    need(not c.attr("strided"), "custom of a GPU has strides")
 
 
 def window_size(size: Expr, kernel: int, stride: int, pad: tuple[Expr | int, Expr | int], dilation: int) -> Expr:

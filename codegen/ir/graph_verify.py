@@ -14,7 +14,7 @@ from hardtack.codegen.ir.graph import Graph, Guard, Lit, Op, TensorType
 from hardtack.codegen.ir.graph_infer import Same, literal_type
 from hardtack.codegen.ir.graph_ops import derive
 from hardtack.codegen.ir.graph_text import op_lines
-from hardtack.codegen.ir.kernel_code import KernelCode, TritonCode
+from hardtack.codegen.ir.kernel_code import Code
 from hardtack.codegen.ir.types import INT_RANGE, DType
 
 _RELATIONS = ("eq", "ne", "le", "lt")
@@ -112,7 +112,7 @@ def _check_op(op: Op, graph: Graph, defined: set[str], syms: frozenset[str], sam
         args.append(literal_type(x))
     for value in _flat(v for _, v in op.attrs):
         _need(
-            value is None or isinstance(value, (bool, int, float, str, DType, Expr, Graph, KernelCode, TritonCode)),
+            value is None or isinstance(value, (bool, int, float, str, DType, Expr, Graph, Code)),
             f"{op.kind} has an attribute of type {type(value).__name__}",
         )
         if isinstance(value, Expr):

@@ -2,13 +2,14 @@
 
     Code       ::= KernelCode(function, source, file)             C++ for CPUs, or a function of the program
                  | TritonCode(function, text, file, parameters, constexprs, num_warps, num_stages, num_ctas, options)
+                 | CudaCode(function, source, file, parameters, threads, shared_nbytes)
     Argument   ::= ("none",) | ("tensor", k) | ("pairs", k) | ("int", int or Expr) | ("float", float) | ("bool", bool)
                  | ("text", str) | ("dtype", DType) | ("list", (Argument, ...)) | ("result", j)
 
 k counts the op's operands, in their order. Of pairs the op has a complex tensor, and the kernel its parts as a last
 dimension of 2; results of the op that are complex are pairs, too. Arguments of C++ stand in the order of the op's
-schema in torch. Those of Triton are one a parameter: tensors, ints, floats, and results: the op's j-th one, which is
-written without being read.
+schema in torch. Those of Triton and of CUDA C++ are one a parameter: tensors, ints, floats, and results: the op's j-th
+one, which is written without being read.
 """
 
 from __future__ import annotations
@@ -29,6 +30,14 @@ TRITON_POINTERS = {
     DType.I64: "*i64", DType.U8: "*u8", DType.U16: "*u16", DType.U32: "*u32", DType.BOOL: "*u1",
 }  # fmt: skip
 """What Triton takes a tensor of torch for."""
+CUDA_POINTERS = {
+    DType.F32: "float", DType.F64: "double", DType.F16: "ht_half", DType.BF16: "ht_bfloat16", DType.F8E4M3: "uint8_t",
+    DType.F8E5M2: "uint8_t", DType.F8E8M0: "uint8_t", DType.I8: "int8_t", DType.I16: "int16_t", DType.I32: "int32_t",
+    DType.I64: "int64_t", DType.U8: "uint8_t", DType.U16: "uint16_t", DType.U32: "uint32_t", DType.BOOL: "bool",
+}  # fmt: skip
+"""As what CUDA C++ has an element of a tensor (templates/cuda/cuda_kernel.h)."""
+CUDA_NUMBERS = {"int32_t": "i32", "int64_t": "i64", "float": "fp32", "double": "fp64"}
+"""The types of C++ in which CUDA kernels take numbers, as launches have them."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +114,29 @@ class TritonCode:
         return f"{self.function} of {self.file} {self.key}"
 
 
-Code = KernelCode | TritonCode
+@dataclass(frozen=True)
+class CudaCode:
+    """A user's CUDA C++ with a function extern "C" __global__ in it. file: what messages call the text. parameters: the
+    function's, by their types in C++. threads: of a block; shared_nbytes: its dynamic shared memory."""
+
+    function: str
+    source: str
+    file: str
+    parameters: tuple[str, ...]
+    threads: int
+    shared_nbytes: int = 0
+    host: ClassVar[bool] = False
+
+    @property
+    def key(self) -> str:
+        """The hash of all that decides what is computed."""
+        return hashlib.sha256(repr(self).encode()).hexdigest()[:12]
+
+    def __str__(self) -> str:
+        return f"{self.function} of {self.file} {self.key}"
+
+
+Code = KernelCode | TritonCode | CudaCode
 
 
 def tensors_in(arguments: tuple[Argument, ...]) -> Iterator[int]:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from hardtack.codegen.ir.graph import Graph, Op, TensorType
-from hardtack.codegen.ir.kernel_code import Argument, Code, KernelCode, TritonCode
+from hardtack.codegen.ir.kernel_code import Argument, Code, CudaCode, TritonCode
 from hardtack.codegen.ir.nests import Template, TemplateNest
 from hardtack.codegen.ir.roles import Extent, Memory, Role, need, only
 from hardtack.codegen.ir.types import DType
@@ -66,12 +66,14 @@ class UsersKernel(Template):
 def code_of(op: Op) -> Code:
     """The kernel of a custom op."""
     found = op.attr("code")
-    assert isinstance(found, (KernelCode, TritonCode)), f"code of {op.kind} is {found!r}"
+    assert isinstance(found, Code), f"code of {op.kind} is {found!r}"
     return found
 
 
 def runs_on(code: Code, device: str) -> bool:
     """Whether a kernel is for a kind of device, cpu, cuda or hip."""
+    if isinstance(code, CudaCode):
+        return device == "cuda"
     return isinstance(code, TritonCode) is (device != "cpu")
 
 
@@ -83,6 +85,11 @@ def without_kernel(op: Op) -> str:
             f"its kernel, {code.function}, is Triton's, for GPUs; call it in an op of torch.library.triton_op and give "
             'CPUs a function of it, as export(decompositions={"mylib::op": function}) or kernels={"mylib::op": '
             "CppKernel(...)}, or leave these targets out: there is no kernel of it"
+        )
+    if isinstance(code, CudaCode):
+        return (
+            f"its kernel, {code.function}, is CUDA C++, for NVIDIA's GPUs; give the op a decomposition or a lowering, "
+            "which all targets take, or leave these targets out: there is no kernel of it"
         )
     what = "a function of the program, for CPUs" if code.host else "C++ for CPUs"
     return (

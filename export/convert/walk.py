@@ -17,6 +17,7 @@ from hardtack.codegen.notes import InternalError
 from hardtack.codegen.ops import UndefinedOp
 from hardtack.exporter.convert.builder import Builder
 from hardtack.exporter.convert.complex import COMPLEX, complex_result, convert_complex, has_complex, of_pairs
+from hardtack.exporter.convert.cuda_kernels import convert_cuda_kernel
 from hardtack.exporter.convert.kernels import convert_kernel
 from hardtack.exporter.convert.launches import convert_launch
 from hardtack.exporter.convert.numbers import ITEMS, item, number_of, refuse_as_size
@@ -33,7 +34,7 @@ from hardtack.exporter.errors import (
     UnsupportedOpError,
     ValueSize,
 )
-from hardtack.exporter.extensions import TORCH_NAMESPACES, Extensions, Given, is_triton_op
+from hardtack.exporter.extensions import TORCH_NAMESPACES, CudaUserKernel, Extensions, Given, is_triton_op
 from hardtack.exporter.functional_ops import original
 from hardtack.exporter.kernels.own_kernels import has_own_kernel, own_kernel
 from hardtack.exporter.origin import origin_of, source_of
@@ -216,7 +217,7 @@ class Walk:
         convert = None if op_name(node.target) in _WRAPPERS else CONVERTERS.get(name) or COMPLEX.get(name)
         if convert is None:
             if op_name(node.target) in _WRAPPERS or not has_own_kernel(name):
-                raise Refusal(_reason(node, name))
+                raise Refusal(_reason(node, name, self.extensions))
             return self._own(node, name)
         b = self.builder
         self._begin(node, name)
@@ -290,7 +291,8 @@ class Walk:
             raise PluginError(f"{users} cannot be taken for complex numbers", where, "give it a decomposition")
         if users.what == "kernel":
             self.extensions.note(users)
-            values = convert_kernel(b, self.extensions, users, args, kwargs)
+            on_gpu = isinstance(users.function, CudaUserKernel)
+            values = (convert_cuda_kernel if on_gpu else convert_kernel)(b, self.extensions, users, args, kwargs)
         else:
             values = self._lowered(users, where, args, kwargs)
         return values if isinstance(value, (tuple, list)) else values[0]
@@ -449,7 +451,7 @@ def user_op(node: Node) -> str:
     return name if at is None or at >= len(node.args) else op_name(node.args[at])
 
 
-def _reason(node: Node, name: str) -> str:
+def _reason(node: Node, name: str, extensions: Extensions) -> str:
     """Why an op without a conversion is refused."""
     packet = name.rpartition(".")[0]
     known = REFUSED.get(packet) or REFUSED.get(name)
@@ -460,6 +462,13 @@ def _reason(node: Node, name: str) -> str:
         return (
             f"its Triton kernels are for GPUs: give CPUs a function of it in torch's ops, as export(decompositions="
             f"{{{key!r}: function}}), or in C++, as kernels={{{key!r}: CppKernel(...)}}, or export for GPUs alone"
+        )
+    if name in extensions.cuda:
+        key = packet.replace(".", "::", 1)
+        return (
+            f"its kernel, {extensions.cuda[name].function.function}, is CUDA C++, for NVIDIA's GPUs: give CPUs a "
+            f"function of it in torch's ops, as export(decompositions={{{key!r}: function}}), or in C++, as "
+            f"kernels={{{key!r}: (CppKernel(...), CudaKernel(...))}}, or export for these GPUs alone"
         )
     if packet and not packet.startswith(_TORCH_OPS):
         writes = " that writes to its arguments" if op_name(node.target).startswith("auto_functionalized") else ""

@@ -80,6 +80,8 @@ def with_calls(ep: ExportedProgram, extensions: Extensions) -> ExportedProgram:
     given = {**extensions.of("decomposition"), **extensions.of("kernel")}
     launching = _of_triton(ep)
     extensions.launching.update(map(str, launching))
+    with_cuda = {g.op: g for g in extensions.cuda.values()}
+    extensions.launching.update(str(node.target) for node in _calls(ep.graph_module, with_cuda))
     users = {**{op: g for op, g in given.items() if _is_early(op)}, **(launching if extensions.gpus else {})}
     if not users or not any(True for _ in _calls(ep.graph_module, users)):
         return ep

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from hardtack.codegen.ir.kernel_code import Argument, TritonCode
+from hardtack.codegen.ir.kernel_code import Argument, CudaCode, TritonCode
 from hardtack.exporter.dtypes import TORCH_DTYPE
 from hardtack.exporter.functional_ops import run_functional
 from hardtack.exporter.reference.ops import KERNELS
@@ -18,6 +18,8 @@ def _custom(s: Step) -> tuple[torch.Tensor, ...]:
     code = s.attr("code")
     if isinstance(code, TritonCode):
         raise ReferenceFailure(f"the Triton kernel {code.function} runs on GPUs alone")
+    if isinstance(code, CudaCode):
+        raise ReferenceFailure(f"the CUDA kernel {code.function} runs on GPUs alone")
     op = _op(s.attr("op"))
     values = [_value(a, s.args) for a in s.attr("arguments")]
     stated = op._schema.arguments

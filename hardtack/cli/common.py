@@ -115,6 +115,7 @@ def known_errors() -> tuple[type[Exception], ...]:
         ("backends.cpp.compiler", "CompilerError"),
         ("cache", "CacheError"),
         ("backends.triton.compile", "TritonError"),
+        ("backends.triton.nvrtc", "NvrtcError"),
         ("lower.builder", "UnsupportedOp"),
         ("plan.budget", "OverBudget"),
     )

@@ -42,7 +42,7 @@ from hardtack.codegen.lower.cpu_rows import Scan, Sort
 from hardtack.codegen.lower.gpu_attention import AttentionCombine, TiledAttention
 from hardtack.codegen.lower.gpu_code_rows import TableStep
 from hardtack.codegen.lower.gpu_conv import TiledConv, TiledDepthwise
-from hardtack.codegen.lower.gpu_custom import TritonCall
+from hardtack.codegen.lower.gpu_custom import CudaCall, TritonCall
 from hardtack.codegen.lower.gpu_fragments import CodeFragments
 from hardtack.codegen.lower.gpu_grouped import Grouped
 from hardtack.codegen.lower.gpu_matmul import Gemm
@@ -54,7 +54,7 @@ from hardtack.codegen.machine.data import H200
 from hardtack.codegen.pipeline import context_of, run_graph_passes
 from hardtack.codegen.tune.cut_plan import CutPlan
 from hardtack.exporter import to_graphs
-from hardtack.exporter.extensions import Contribution, UserKernel, extensions
+from hardtack.exporter.extensions import Contribution, CudaParameter, CudaUserKernel, UserKernel, extensions
 from hardtack.exporter.triton_calls.launch_ops import LaunchOp, op_of
 
 CPU, GPU = CppBackend(), TritonBackend(H200)
@@ -75,7 +75,11 @@ def lowered(
 ) -> Lowered:
     """A function's or a module's nests. kernels: of users, by op."""
     backend = backend or CPU
-    brought = extensions([Contribution("a test", kernels=kernels or {})])
+    found = kernels or {}
+    on_cpus = {op: k for op, k in found.items() if isinstance(k, UserKernel)}
+    on_gpus = {op: k for op, k in found.items() if isinstance(k, CudaUserKernel)}
+    brought = extensions([Contribution("a test", kernels=on_cpus, cuda_kernels=on_gpus)])
+    brought = brought.for_gpus() if on_gpus else brought
     (entry,) = to_graphs(function, args, dynamic_shapes=dynamic, extensions=brought).entries.values()
     graph = entry.graph
     if isinstance(backend, CppBackend):
@@ -248,6 +252,22 @@ class _UsersState(torch.nn.Module):
 
 USERS = {mixed: UserKernel(KernelCode("mixed", "int32_t mixed;", "mixed.cpp"), ("x",), 64, 128)}
 
+ON_GPUS = {
+    mixed: CudaUserKernel(
+        "mixed",
+        "",
+        "mixed.cu",
+        tuple(
+            CudaParameter(*p)
+            for p in (
+                ("float*", "total"), ("const int32_t*", "x"), ("int64_t", "x.numel"), ("float", "scale"),
+                ("float*", "result[0]"), ("int64_t*", "result[1]"), ("double*", "workspace"),
+            )
+        ),
+        (lambda total, x, scale: (x.shape[0], 2)), 64, 128, 80,
+    )
+}  # fmt: skip
+
 
 LAUNCH = op_of(
     LaunchOp(
@@ -300,6 +320,7 @@ PROGRAMS: Mapping[str, tuple[type[Template], Program]] = {
     "custom": (Custom, Program(CPU, _users, (ones(3, 2), ones(5, 9, dtype=torch.int32)), kernels=USERS)),
     "custom in place": (Custom, Program(CPU, _UsersState(), (ones(5, 9, dtype=torch.int32),), kernels=USERS)),
     "launch": (TritonCall, Program(GPU, _launches, (ones(3, 2), ones(5, 9, dtype=torch.int32)))),
+    "cuda": (CudaCall, Program(GPU, _users, (ones(3, 2), ones(5, 9, dtype=torch.int32)), kernels=ON_GPUS)),
     "gemm": (Gemm, Program(GPU, torch.nn.Linear(7, 40).eval(), (ones(5, 7),))),
     "gemm in a batch": (Gemm, Program(GPU, torch.matmul, (half(2, 5, 7), half(2, 7, 3)))),
     "gemm in parts": (Gemm, Program(GPU, torch.matmul, (half(5, 8192), half(8192, 6)))),

@@ -109,6 +109,12 @@ LEGAL = (
     *(Legal(f"code.parameters larger in {k}", "whose parameters have other names", ("launch",)) for k in range(5)),
     *(Legal(f"{change} shorter", "there is nothing in it", ("launch",))
       for change in ("strided", "code.constexprs", "code.options")),
+    *(Legal(f"{change} misspelt", "another CUDA kernel of a user", ("cuda",))
+      for change in ("op", "code.function", "code.source", "code.file")),
+    *(Legal(f"code.shared_nbytes {change}", "a kernel may ask for any memory", ("cuda",))
+      for change in ("larger", "far smaller")),
+    Legal("strided shorter", "there is nothing in it", ("cuda",)),
+    *(Legal(f"grid larger in {k}", "on any number of blocks", ("cuda",)) for k in range(3)),
     *(Legal(f"{change} larger", "as its user says", ("launch",))
       for change in ("code.num_stages", "code.num_ctas", "code.configs")),
     *(Legal(f"grid larger in {k}", "on any number of programs", ("launch",)) for k in range(3)),
@@ -119,7 +125,7 @@ LEGAL = (
 
 def test_only_products_on_tensor_cores_compute_with_codes_of_float8() -> None:
     """They are no numbers: sorted or added up as bytes, they would be wrong in silence."""
-    users = ("custom", "triton_call")
+    users = ("custom", "triton_call", "cuda_call")
     assert [t.kind for t in classes() if any(d.is_float8 for d in t.dtypes) and t.kind not in users] == ["gemm"]
 
 

@@ -292,5 +292,6 @@ def test_what_the_argument_kernels_has_beside_kernels_is_told(tmp_path: Path) ->
     with pytest.raises(InputSpecError) as caught:
         exported(tmp_path, Clips(), (torch.ones(2),), kernels={"hardtack_kernels::clip": CLIP})
     assert caught.value.what == (
-        "the kernel of hardtack_kernels::clip of the argument kernels is a str, not a hardtack.CppKernel or HostKernel"
+        "the kernel of hardtack_kernels::clip of the argument kernels is a str, not a hardtack.CppKernel, "
+        "HostKernel or CudaKernel"
     )

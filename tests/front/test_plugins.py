@@ -18,6 +18,7 @@ from torch import Tensor, nn
 import hardtack
 from hardtack import GraphPass, Options, Plugin
 from hardtack.cli import main
+from hardtack.codegen.backends.triton.nvrtc import NvrtcError, nvrtc
 from hardtack.codegen.dump.folder import VARIABLE
 from hardtack.comparison import compare
 from hardtack.exporter import InputSpecError, PluginError
@@ -79,10 +80,21 @@ def exported(path: Path, x: Tensor, **given: Any) -> dict[str, str]:
     return producer(path)
 
 
+def installed_nvrtc() -> bool:
+    """True where users' CUDA kernels can be compiled."""
+    try:
+        nvrtc()
+    except NvrtcError:
+        return False
+    return True
+
+
 def test_examples_of_the_page_run(tmp_path: Path) -> None:
     """In a process of their own, where Triton compiles: that of the tests may interpret it."""
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) == 7
+    assert len(blocks) == 8
+    if not installed_nvrtc():
+        blocks = [b for b in blocks if "CudaKernel" not in b]
     code = tmp_path / "page.py"
     code.write_text("\n".join(blocks))
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}

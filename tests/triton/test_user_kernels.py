@@ -182,7 +182,7 @@ SAID = {
     ),
     "measured": (
         "InputSpecError",
-        "what compute costs is measured by running the model on a CPU, where its Triton kernels do not run: "
+        "what compute costs is measured by running the model on a CPU, where its kernels for GPUs do not run: "
         "hardtack_triton_tests.add.default\n  To fix: leave the option out",
     ),
     "on CPUs": ("UnsupportedOp", f"{FOR_GPUS}cpu:x86-64-v4, cpu:x86-64-v3"),

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from hardtack.codegen.ir.expr import Expr, const
 from hardtack.codegen.ir.graph import Origin
+from hardtack.codegen.ir.kernel_code import CudaCode
 from hardtack.codegen.ir.nests import Template, TemplateNest
 from hardtack.codegen.ir.plan import MapSource
 from hardtack.codegen.ir.schedule import Kernel
@@ -39,7 +40,8 @@ class TritonKernel:
     name: readable stem. text: a module with one @triton.jit function called NAME (helpers in front of it aside).
     arguments: the function's parameters in order, then `constexprs` by keyword. num_warps counts those of the tile,
     before warp specialisation adds its own; dependent: launched with the programmatic-dependent-launch attribute.
-    whole: the text is a user's module, and nothing is put in front of it.
+    whole: the text is a user's module, and nothing is put in front of it. cuda: it is a user's CUDA C++, with the types
+    of its arguments in C++, which NVRTC compiles (cuda_compile.py).
     grid counts programs, without the factor num_ctas. buffers: the launch's, by role ("buffer", p); ints: likewise.
     """
 
@@ -60,6 +62,7 @@ class TritonKernel:
     maps: tuple[MapSource, ...] = ()
     options: Mapping[str, object] = field(default_factory=dict)
     whole: bool = False
+    cuda: CudaCode | None = None
 
 
 def anchored(kernel: Kernel, what: type[T]) -> tuple[TemplateNest, T]:

@@ -9,6 +9,7 @@ from hardtack.codegen.backend import CompileProgress, MachineCode, Rendered, nam
 from hardtack.codegen.backends.triton import triton_loops as loops
 from hardtack.codegen.backends.triton import triton_templates as templates
 from hardtack.codegen.backends.triton.compile import compile_kernels, toolchain
+from hardtack.codegen.backends.triton.cuda_compile import compile_cuda
 from hardtack.codegen.backends.triton.helpers import module_head
 from hardtack.codegen.backends.triton.kernel import TritonKernel
 from hardtack.codegen.backends.triton.siblings import render_siblings
@@ -152,9 +153,13 @@ class TritonBackend:
     ) -> MachineCode:
         assert machine is self.machine
         ordered = [_detail(kernels[name]) for name in sorted(kernels)]
-        codes = compile_kernels(ordered, self.machine, cache=cache, jobs=jobs, progress=progress)
+        ours, users = ([k for k in ordered if (k.cuda is None) is triton] for triton in (True, False))
+        codes = compile_kernels(ours, self.machine, cache=cache, jobs=jobs, progress=progress)
+        more, tools = compile_cuda(users, self.machine, cache=cache)
+        codes |= more
         records = {name: code.record for name, code in codes.items()}
-        return MachineCode((self.machine.name,), None, records, {c.record.member: c.code for c in codes.values()})
+        members = {c.record.member: c.code for c in codes.values()}
+        return MachineCode((self.machine.name,), None, records, members, tools)
 
 
 def _printed(kernel: GpuKernelIr, buffers: Mapping[str, Buffer]) -> TritonKernel:
@@ -171,4 +176,4 @@ def _detail(kernel: Rendered) -> TritonKernel:
 def _settings(kernel: TritonKernel) -> str:
     """What besides its text decides what a kernel is: equal ones are compiled once."""
     rest = (kernel.arguments, sorted(kernel.constexprs.items()), kernel.num_warps, kernel.num_stages, kernel.num_ctas)
-    return f"{rest!r} {kernel.dependent!r} {sorted(kernel.options.items())!r}"
+    return f"{rest!r} {kernel.dependent!r} {sorted(kernel.options.items())!r}{kernel.cuda or ''}"

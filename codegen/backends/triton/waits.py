@@ -16,6 +16,9 @@ _LET_NEXT = "tl.extra.cuda.gdc_launch_dependents()"
 
 def with_waits(kernel: TritonKernel, overlap: Overlap) -> TritonKernel:
     """The kernel with the lines that its overlap takes, and launched accordingly."""
+    if kernel.cuda is not None:
+        assert not overlap.waits, f"{kernel.name} has no place to wait"
+        return kernel
     lines = kernel.text.splitlines()
     found = [k for k, line in enumerate(lines) if line.strip() == WAIT_HERE]
     if found:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from hardtack.codegen.ir.group import Group
 from hardtack.codegen.ir.loops import LoopError
 from hardtack.codegen.ir.schedule import Kernel, Overlap
-from hardtack.codegen.lower.gpu_custom import TritonCall
+from hardtack.codegen.lower.gpu_custom import KernelLaunch
 from hardtack.codegen.lower.gpu_matmul import Gemm
 from hardtack.codegen.passes.gpu.kernel_nests import GpuKernelIr
 from hardtack.codegen.passes.passes import Buffers, Context, KernelPass
@@ -34,7 +34,7 @@ def _run(kernel: GpuKernelIr, buffers: Buffers, following: Group | None, context
 
 def _is_users(kernel: GpuKernelIr) -> bool:
     """True for a text that has no place for waiting."""
-    return isinstance(kernel, Kernel) and kernel.anchor is not None and isinstance(kernel.anchor.template, TritonCall)
+    return isinstance(kernel, Kernel) and kernel.anchor is not None and isinstance(kernel.anchor.template, KernelLaunch)
 
 
 def verify_overlap(before: GpuKernelIr, after: GpuKernelIr, buffers: Buffers) -> None:
