@@ -103,6 +103,8 @@ def nvrtc() -> Nvrtc:
         )
     path, version = found
     try:
+        for beside in sorted(path.parent.glob("libnvrtc-builtins.so.*")):  # NVRTC 13.0 asks for it by name alone
+            ctypes.CDLL(str(beside))
         library = ctypes.CDLL(str(path))
     except OSError as error:
         raise NvrtcError(f"NVRTC {version} does not load: {error}") from error
