@@ -11,7 +11,7 @@ from hardtack.codegen.ir.roles import Sizes, need
 from hardtack.codegen.ir.types import HALF
 from hardtack.codegen.lower.gpu_code_rows import runs_of
 from hardtack.codegen.lower.gpu_quantized import CodeGemm
-from hardtack.codegen.tune.code_plan import FRAGMENT_CODES, FRAGMENT_COLUMNS, FRAGMENT_ROWS, FragmentPlan
+from hardtack.codegen.tune.code_plan import FRAGMENT_CODES, FRAGMENT_ROWS, FragmentPlan
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class CodeFragments(CodeGemm):
         return False
 
     def takes_halves(self, nest: TemplateNest) -> bool:
-        """Where no warp, whose lanes have two columns 8 apart, has columns of both."""
-        return self.plan.block_n >= 2 * FRAGMENT_COLUMNS
+        """A warp has columns of one half, or, where it is alone, its lanes have one of each."""
+        return True
 
     @property
     def fragment_plan(self) -> FragmentPlan:

@@ -48,13 +48,14 @@ def near(compiled: Compiled, module: nn.Module, x: torch.Tensor) -> None:
         torch.testing.assert_close(got.double(), want, rtol=0, atol=atol)
 
 
-def test_a_wide_product_of_one_row_by_fragments(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whose lanes have two columns: warps have those of one half each."""
+@pytest.mark.parametrize("narrow", [{4: 8, 8: 4}, {4: 0, 8: 0}], ids=["one warp's columns", "several"])
+def test_a_row_by_fragments(narrow: dict[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose lanes have two columns: of a warp that is alone one of each half, of others both of one."""
     monkeypatch.setattr(code_plan, "FEWEST_COLUMNS_OF_ONE_ROW", 0)
-    monkeypatch.setattr(code_plan, "NARROW_PROGRAMS", {4: 0, 8: 0})
+    monkeypatch.setattr(code_plan, "NARROW_PROGRAMS", narrow)
     torch.manual_seed(4)
-    module = Gate(Codes(1024, 640, 4, 128), lambda a, b: F.silu(a) * b).eval().bfloat16()
-    x = torch.randn(1, 1024).bfloat16()
+    module = Gate(Codes(256, 648, 4, 128), lambda a, b: F.silu(a) * b).eval().bfloat16()
+    x = torch.randn(1, 256).bfloat16()
     compiled = on_gpu(module, (x,))
     (text,) = halved(compiled)
     assert "= add_products(" in text

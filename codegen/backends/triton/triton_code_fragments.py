@@ -25,8 +25,10 @@ from hardtack.codegen.lower.gpu_fragments import CodeFragments
 from hardtack.codegen.tune.code_plan import WORD_BITS
 
 _LAST = "[:, None]"
-_COLUMNS = {"low": "own", "high": "(own + 8)"}
+_COLUMNS = {"low": "own", "high": "behind"}
 """The columns of the codes that a lane has in the upper and in the lower half of a left fragment."""
+_APART = 8
+"""Columns from one of them to the other, of neighbours."""
 
 
 @renders(CodeFragments)
@@ -37,7 +39,8 @@ def render_code_fragments(kernel: Kernel, buffers: Mapping[str, Buffer]) -> Trit
     (batch, _, n), a = (x.extent for x in kernel.outer), anchor.operands[0]
     (m, k), per_word = a.shape, WORD_BITS // gemm.bits
     depth = int_value(k) or 0
-    inside = _Inside(per_word, 4 * plan.words, int_value(n % plan.block_n) == 0)
+    apart = _APART if kernel.half is None or plan.warps_n > 1 else int_value(kernel.half.extent) or 0
+    inside = _Inside(per_word, 4 * plan.words, int_value(n % plan.block_n) == 0, apart)
     inner, outer = _by_place(gemm, sketch, depth, per_word)
     whole_k = plan.splits == 1 and depth % plan.block_k == 0
     rows = _Rows(sketch, a, plan.words, per_word, int_value(m % plan.block_m) == 0, whole_k)
@@ -53,6 +56,7 @@ def render_code_fragments(kernel: Kernel, buffers: Mapping[str, Buffer]) -> Trit
         "row_words": str(depth // per_word),
         "per_word": str(per_word),
         "quads": str(plan.quads),
+        "apart": str(apart),
         "at_once": str(rows.at_once),
         "next": [
             line
@@ -80,7 +84,7 @@ def render_code_fragments(kernel: Kernel, buffers: Mapping[str, Buffer]) -> Trit
 
 
 def _four(name: str) -> str:
-    """The numbers of a fragment of results: two of a column `own`, two of `own` + 8."""
+    """The numbers of a fragment of results: two of a column `own`, two of the one `behind`."""
     return ", ".join(f"{name}{i}" for i in range(4))
 
 
@@ -98,11 +102,12 @@ def _products(sums: _Sums, rows: _Rows) -> list[str]:
 @dataclass(frozen=True)
 class _Inside:
     """What loads of codes and tables must not read. step: words from a quad to the next; even: there is a column for
-    each."""
+    each; apart: columns from a lane's first to its second."""
 
     per_word: int
     step: int
     even: bool
+    apart: int
 
     def word(self, quad: int) -> str:
         return f"(word + {quad * self.step})" if quad else "word"
@@ -112,7 +117,7 @@ class _Inside:
         return found if self.even else f"{found} & ({_COLUMNS[half]} < N)"
 
     def codes(self, row_words: int, quad: int) -> list[str]:
-        at = {"low": "words", "high": f"words + {8 * row_words}"}
+        at = {"low": "words", "high": f"words + {self.apart * row_words}"}
         return [
             f"{half}{quad}_next = tl.load({at[half]} + {self.word(quad)}{_LAST}, "
             f'mask=({self.mask(half, quad)}){_LAST}, other=0, eviction_policy="evict_first")'
