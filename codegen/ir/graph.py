@@ -44,12 +44,13 @@ Op kinds (shapes by example; `attrs` in brackets):
               (grouped queries); causal: query t sees keys s <= t; dtype: as of matmul; a float mask is of q's dtype or
               of the result's; codes: true where k and v are codes, both i8 or both f8e4m3fn: each row stands for its
               codes as f32, times its scale of f32, rounded to q's dtype; else absent, and there are no scales
-  take        [dims, at] x, i1, ..., ik -> advanced indexing: index tensor ij (integer, broadcast together) picks along
-              x's dim dims[j]; the broadcast index dims stand at output position `at`, x's other dims keep their order.
-              Negative indices count from the end; one out of range stops the run with an error
-  put         [dims, at, accumulate] x, value, i1, ..., ik -> x with x[.., i1, .., ik, ..] = (or +=) value; dims
-              ascend; value broadcasts to what take gives for the same dims, at and indices
-  gather      [dim] x, index -> torch.gather
+  take        [dims, at, wraps] x, i1, ..., ik -> advanced indexing: index tensor ij (integer, broadcast together) picks
+              along x's dim dims[j]; the broadcast index dims stand at output position `at`, x's other dims keep their
+              order. Negative indices count from the end, but with wraps = false are out of range; one that is stops the
+              run with an error. wraps: else absent
+  put         [dims, at, accumulate, wraps] x, value, i1, ..., ik -> x with x[.., i1, .., ik, ..] = (or +=) value; dims
+              ascend; value broadcasts to what take gives for the same dims, at and indices; wraps: as of take
+  gather      [dim] x, index -> torch.gather; its indices, and those of scatter, do not wrap
   scatter     [dim, reduce] x, index, src -> torch.scatter / scatter_reduce(include_self=True); reduce: none sum prod
               amax amin
   pool        [kind, kernel, stride, padding, dilation, count] x [N, C, *S] -> kind max | avg; padding (lo, hi) pairs;
@@ -153,6 +154,11 @@ class Op:
             if key == name:
                 return value
         raise KeyError(f"{self.kind} has no attribute {name!r}")
+
+    @property
+    def wraps(self) -> bool:
+        """Of take and put: whether a negative index counts from the end."""
+        return dict(self.attrs).get("wraps") is not False
 
     def value(self, k: int) -> str:
         """The name of operand k, which is no scalar literal."""

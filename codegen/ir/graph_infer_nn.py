@@ -160,6 +160,7 @@ def take_types(c: Case) -> Types:
     need(all(0 <= d < len(x.shape) for d in dims), f"take along dims {dims} of rank {len(x.shape)}")
     rest = [s for i, s in enumerate(x.shape) if i not in dims]
     need(0 <= at <= len(rest), f"take puts the index dims at {at} of {len(rest)}")
+    _check_wraps(c)
     return (TensorType(x.dtype, (*rest[:at], *_index_shape(c, indices), *rest[at:])),)
 
 
@@ -172,9 +173,15 @@ def put_types(c: Case) -> Types:
     need(value.dtype is x.dtype, f"put of {value.dtype} into {x.dtype}")
     rest = [n for d, n in enumerate(x.shape) if d not in dims]
     need(0 <= at <= len(rest), f"put has the index dims at {at} of {len(rest)}")
+    _check_wraps(c)
     target = (*rest[:at], *_index_shape(c, indices), *rest[at:])
     need(c.same_shape(broadcast([value.shape, target], c.same), target), f"put of {value} where {target} is indexed")
     return (x,)
+
+
+def _check_wraps(c: Case) -> None:
+    given = dict(c.op.attrs).get("wraps")
+    need(given is None or given is False, f"wraps is {given}")
 
 
 def gather_types(c: Case) -> Types:

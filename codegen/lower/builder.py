@@ -223,9 +223,13 @@ class NestBuilder:
             return Lit(expr.value, DType.I64)
         return self._add(("index", expr), Index(self._out(DType.I64), expr))
 
-    def check(self, arg: Arg, size: Expr) -> Sym:
-        """A data-dependent index as a symbol that may stand in Exprs."""
+    def check(self, arg: Arg, size: Expr, wraps: bool = True) -> Sym:
+        """A data-dependent index as a symbol that may stand in Exprs. wraps: a negative one counts from the end, else
+        it is out of range."""
         wide = self.cast(arg, DType.I64)
+        if not wraps:
+            negative = self.compute("lt", wide, Lit(0, DType.I64))
+            wide = self.compute("where", negative, self.index(size), wide)
         name = self._add(("check", wide, size), Check(self._out(DType.I64), wide, size))
         return check_symbol(name, size)
 

@@ -28,14 +28,14 @@ def lower_put_last(low: Lowering, op: Op) -> None:
         copy_value(low, op.value(0), out.name, op)
     tensors = [d for d, p in where.indices.items() if fixed_place(p, where.shape[d]) is None]
     picked = tuple(where.shape[d] for d in tensors)
-    key = ("put", tuple(where.indices[d] for d in tensors), where.picks, picked)
+    key = ("put", tuple(where.indices[d] for d in tensors), where.picks, picked, where.wraps)
     owners = low.owners.get(key)
     if owners is None:  # writes at the same places, as of keys and values in every layer, share it
         owners = low.owners[key] = low.temporary(f"{out.name}.owner", DType.I64, picked).name
         _clear(low, op, owners)
         b = NestBuilder(low, low.fresh(out.name), op.origin)
         index = b.loop(where.picks, tuple(range(len(where.picks))))
-        places = tuple(b.check(b.broadcast(where.indices[d], index), where.shape[d]) for d in tensors)
+        places = tuple(b.check(b.broadcast(where.indices[d], index), where.shape[d], where.wraps) for d in tensors)
         b.store(owners, places, b.index(_number(index, where.picks)), "max")
         b.done(serial=True)
 
@@ -96,7 +96,7 @@ def lower_scatter_last(low: Lowering, op: Op) -> None:
     for second in passes:
         b = NestBuilder(low, low.fresh(out.name), op.origin)
         index = b.loop(shape, tuple(range(len(shape))))
-        at = b.check(b.load(picks, index), out.shape[dim])
+        at = b.check(b.load(picks, index), out.shape[dim], wraps=False)
         target = tuple(at if d == dim else i for d, i in enumerate(index))
         if second:
             last = b.check(b.load_buffer(owners, target), product(shape))

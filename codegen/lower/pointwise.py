@@ -169,7 +169,7 @@ def lower_take(low: Lowering, op: Op) -> None:
     picked = index[at : at + rank]
     rest = list(index[:at] + index[at + rank :])
     shape = low.graph.types[x].shape
-    symbols = [b.check(b.broadcast(p, picked), shape[d]) for p, d in zip(picks, dims, strict=True)]
+    symbols = [b.check(b.broadcast(p, picked), shape[d], op.wraps) for p, d in zip(picks, dims, strict=True)]
     source = [symbols[dims.index(d)] if d in dims else rest.pop(0) for d in range(len(shape))]
     b.store(out.name, index, load_picked(b, x, tuple(source)))
     b.done()
@@ -184,7 +184,7 @@ def index_rank(graph: Graph, picks: tuple[object, ...]) -> int:
 def lower_gather(low: Lowering, op: Op) -> None:
     b, out, index = start(low, op)
     x, picks, dim = op.value(0), op.value(1), op.int_attr("dim")
-    at = b.check(b.load(picks, index), low.graph.types[x].shape[dim])
+    at = b.check(b.load(picks, index), low.graph.types[x].shape[dim], wraps=False)
     b.store(out.name, index, load_picked(b, x, tuple(at if d == dim else i for d, i in enumerate(index))))
     b.done()
 
@@ -211,7 +211,7 @@ class PutPlaces:
     def __init__(self, low: Lowering, op: Op) -> None:
         self.shape = low.graph.types[op.value(0)].shape
         self.indices = dict(zip(op.tuple_attr("dims"), op.inputs[2:], strict=True))
-        self.at = op.int_attr("at")
+        self.at, self.wraps = op.int_attr("at"), op.wraps
         self.picks = broadcast_shape(low.graph, op.inputs[2:])
         rest = [n for d, n in enumerate(self.shape) if d not in self.indices]
         self.points = (*rest[: self.at], *self.picks, *rest[self.at :])
@@ -231,7 +231,8 @@ class PutPlaces:
                 continue
             pick = self.indices[d]
             known = fixed_place(pick, n)
-            found.append(known if known is not None else b.check(b.broadcast(pick, self.picked(index)), n))
+            place = b.broadcast(pick, self.picked(index))
+            found.append(known if known is not None else b.check(place, n, self.wraps))
         return tuple(found)
 
 
@@ -264,7 +265,7 @@ def lower_scatter(low: Lowering, op: Op) -> None:
     shape = low.graph.types[picks].shape
     b = NestBuilder(low, low.fresh(out.name), op.origin)
     index = b.loop(shape, tuple(range(len(shape))))
-    at = b.check(b.load(picks, index), out.shape[dim])
+    at = b.check(b.load(picks, index), out.shape[dim], wraps=False)
     target = tuple(at if d == dim else i for d, i in enumerate(index))
     value: Arg = b.load(source, index)
     b.store(out.name, target, value, SCATTER_MODES[op.str_attr("reduce")])

@@ -22,7 +22,7 @@ def _integer(b: Builder, index: Value) -> Value:
 
 @converts("aten.embedding.default")
 def _embedding(b: Builder, weight: Value, indices: Value, *_: Any, **__: Any) -> Value:
-    return b.op("take", weight, _integer(b, indices), dims=(0,), at=0)
+    return b.op("take", weight, _integer(b, indices), dims=(0,), at=0, wraps=False)
 
 
 @converts("aten.index_select.default")
@@ -31,7 +31,7 @@ def _index_select(b: Builder, x: Value, dim: int, index: Value) -> Value:
         return x
     at = dim % x.rank
     flat = b.reshape(index, (1,)) if index.rank == 0 else index
-    return b.op("take", x, _integer(b, flat), dims=(at,), at=at)
+    return b.op("take", x, _integer(b, flat), dims=(at,), at=at, wraps=False)
 
 
 @converts("aten.index.Tensor", "aten._unsafe_index.Tensor")
@@ -205,10 +205,13 @@ def _select_scatter(b: Builder, x: Value, src: Value, dim: int, index: Size) -> 
     return _replaced(b, x, row, at, wrapped(b, index, x.shape[at]))
 
 
-def _put_along(b: Builder, x: Value, dim: int, index: Value, source: Value, accumulate: bool) -> Value:
-    """x with source, of x's rank or a scalar, at index along dim."""
+def _put_along(
+    b: Builder, x: Value, dim: int, index: Value, source: Value, accumulate: bool, wraps: bool = True
+) -> Value:
+    """x with source, of x's rank or a scalar, at index along dim. wraps: a negative index counts from the end."""
     at = dim % x.rank
-    return b.op("put", x, source, _integer(b, index), dims=(at,), at=at, accumulate=accumulate)
+    known: dict[str, object] = {} if wraps else {"wraps": False}
+    return b.op("put", x, source, _integer(b, index), stated=None, dims=(at,), at=at, accumulate=accumulate, **known)
 
 
 @converts("aten.index_add.default")
@@ -227,18 +230,20 @@ def _index_copy(b: Builder, x: Value, dim: int, index: Value, source: Value) -> 
 
 @converts("aten.index_fill.int_Scalar", "aten.index_fill.int_Tensor")
 def _index_fill(b: Builder, x: Value, dim: int, index: Value, value: Any) -> Value:
-    return _ranked_put(b, x, dim, index, b.tensor(b.cast(value, x.dtype), x.dtype), False)
+    return _ranked_put(b, x, dim, index, b.tensor(b.cast(value, x.dtype), x.dtype), False, wraps=True)
 
 
-def _ranked_put(b: Builder, x: Value, dim: int, index: Value, source: Value, accumulate: bool) -> Value:
+def _ranked_put(
+    b: Builder, x: Value, dim: int, index: Value, source: Value, accumulate: bool, wraps: bool = False
+) -> Value:
     """put for tensors and indices of any rank, 0 included."""
     flat = b.reshape(index, (1,)) if index.rank == 0 else index
     if x.rank == 0:
-        out = _put_along(b, b.reshape(x, (1,)), 0, flat, b.reshape(source, (1,)), accumulate)
+        out = _put_along(b, b.reshape(x, (1,)), 0, flat, b.reshape(source, (1,)), accumulate, wraps)
         return b.reshape(out, ())
     if source.rank and index.rank == 0 and source.rank == x.rank - 1:
         source = b.unsqueeze(source, dim % x.rank)
-    return _put_along(b, x, dim, flat, source, accumulate)
+    return _put_along(b, x, dim, flat, source, accumulate, wraps)
 
 
 @converts("aten.take.default")

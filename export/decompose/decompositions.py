@@ -122,6 +122,8 @@ WHOLE = (
     "aten.replication_pad3d.default",
     "aten.index_add.default",
     "aten.index_copy.default",
+    "aten.index_fill.int_Scalar",
+    "aten.index_fill.int_Tensor",
     "aten.slice_scatter.default",
     "aten.select_scatter.default",
     "aten.diagonal_scatter.default",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -157,8 +157,14 @@ def _scan(s: Step) -> torch.Tensor:
     return (x.cummax(dim) if kind == "max" else x.cummin(dim)).values
 
 
+def _check_sign(s: Step, indices: Sequence[torch.Tensor]) -> None:
+    if not s.op.wraps and any(bool((i < 0).any()) for i in indices):
+        raise IndexError("an index is negative")
+
+
 def _take(s: Step) -> torch.Tensor:
     x, indices, dims, at = s.args[0], s.args[1:], s.attr("dims"), s.attr("at")
+    _check_sign(s, indices)
     rest = [d for d in range(x.dim()) if d not in dims]
     indices = list(torch.broadcast_tensors(*(i.long() for i in indices)))  # type: ignore[no-untyped-call]
     shape = (*indices[0].shape, *(x.shape[d] for d in rest))
@@ -171,6 +177,7 @@ def _take(s: Step) -> torch.Tensor:
 def _put(s: Step) -> torch.Tensor:
     x, value, indices = s.args[0], s.args[1], s.args[2:]
     dims, at = s.attr("dims"), s.attr("at")
+    _check_sign(s, indices)
     rest = [d for d in range(x.dim()) if d not in dims]
     if 0 in [x.shape[d] for d in rest]:
         return x.clone()  # torch looks the indices up also where they write nothing

@@ -208,7 +208,8 @@ def _put(edit: Edit, x: str, op: Op, inner: Op, dims: Mapping[int, int], places:
             value = edit.emit("permute", value, like=op, attrs=make_attrs(dims=order))
         unpicked = tuple(n for d, n in enumerate(whole) if d not in taken)
         value = edit.reshape(value, (*picks, *unpicked), op)
-    attrs = make_attrs(dims=tuple(sorted(taken)), at=0, accumulate=inner.bool_attr("accumulate"))
+    wraps = {} if inner.wraps else {"wraps": False}
+    attrs = make_attrs(dims=tuple(sorted(taken)), at=0, accumulate=inner.bool_attr("accumulate"), **wraps)
     return edit.emit("put", x, value, *(taken[d] for d in sorted(taken)), like=op, attrs=attrs)
 
 
