@@ -216,6 +216,6 @@ class Early(nn.Module):
 def test_nothing_is_inlined_behind_a_write(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, backend = _graph(Early()), backends_for([TARGETS[0]])[0]
     compile_entry(graph, {}, backend)
-    monkeypatch.setattr(inline, "_why_too_late", lambda *_: None)
+    monkeypatch.setattr(inline, "why_too_late", lambda *_: None)
     with pytest.raises(LoopError, match=r"reads s, whose memory .* takes"):
         compile_entry(graph, {}, backend)

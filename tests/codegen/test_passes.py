@@ -74,7 +74,7 @@ def test_names_are_words_and_each_is_of_one_thing() -> None:
 
 def test_the_page_of_a_gpu() -> None:
     assert " ".join(TritonBackend(H200).passes().stages) == (
-        "graph integers bytes products lower inline neutral regroup split fuse prologues siblings"
+        "graph integers bytes products lower inline gates neutral regroup split fuse prologues siblings"
         " tile gelu coarse addend overlap render plan"
     )
     assert (
