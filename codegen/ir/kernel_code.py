@@ -85,8 +85,24 @@ class TritonType:
 Constexpr = bool | int | float | str | TritonType | None
 
 
+class DeviceCode:
+    """What users' kernels for GPUs have in common: classes of frozen data."""
+
+    function: str
+    file: str
+    host: ClassVar[bool] = False
+
+    @property
+    def key(self) -> str:
+        """The hash of all that decides what is computed."""
+        return hashlib.sha256(repr(self).encode()).hexdigest()[:12]
+
+    def __str__(self) -> str:
+        return f"{self.function} of {self.file} {self.key}"
+
+
 @dataclass(frozen=True)
-class TritonCode:
+class TritonCode(DeviceCode):
     """A user's Triton kernel: a module's text with the function in it, whose head is `def NAME(` in its place.
 
     constexprs: the values of its other parameters, by name. options: of Triton's compiler, by name. file: what messages
@@ -103,19 +119,10 @@ class TritonCode:
     num_ctas: int = 1
     options: tuple[tuple[str, object], ...] = ()
     configs: int = 1
-    host: ClassVar[bool] = False
-
-    @property
-    def key(self) -> str:
-        """The hash of all that decides what is computed."""
-        return hashlib.sha256(repr(self).encode()).hexdigest()[:12]
-
-    def __str__(self) -> str:
-        return f"{self.function} of {self.file} {self.key}"
 
 
 @dataclass(frozen=True)
-class CudaCode:
+class CudaCode(DeviceCode):
     """A user's CUDA C++ with a function extern "C" __global__ in it. file: what messages call the text. parameters: the
     function's, by their types in C++. threads: of a block; shared_nbytes: its dynamic shared memory."""
 
@@ -125,15 +132,6 @@ class CudaCode:
     parameters: tuple[str, ...]
     threads: int
     shared_nbytes: int = 0
-    host: ClassVar[bool] = False
-
-    @property
-    def key(self) -> str:
-        """The hash of all that decides what is computed."""
-        return hashlib.sha256(repr(self).encode()).hexdigest()[:12]
-
-    def __str__(self) -> str:
-        return f"{self.function} of {self.file} {self.key}"
 
 
 Code = KernelCode | TritonCode | CudaCode

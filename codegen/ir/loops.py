@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from hardtack.codegen.ir.expr import Expr, Sym, const, product
+from hardtack.codegen.ir.expr import ONE, ZERO, Expr, Sym, const, product
 from hardtack.codegen.ir.expr_walk import free_syms, substitute
 from hardtack.codegen.ir.graph import Lit, Origin
 from hardtack.codegen.ir.types import DType
@@ -307,3 +307,12 @@ def _needed(body: Sequence[Stmt], roots: Sequence[Stmt], stop: frozenset[str]) -
 
 class LoopError(AssertionError):
     """A nest breaks the grammar: a bug of ours, never the user's."""
+
+
+def join(axes: Sequence[Axis]) -> Expr:
+    """The number of a point of `axes`, row-major; an axis of extent 1 is always at 0."""
+    out: Expr = ZERO
+    for a in axes:
+        if a.extent is not ONE:
+            out = out * a.extent + a.sym
+    return out

@@ -43,6 +43,13 @@ class KernelLaunch(UsersKernel):
 
     machine = Gpu
 
+    def buffers(self, nest: TemplateNest) -> dict[tuple[str, int], str]:
+        """Where what a parameter is passed lies, by its argument: ("tensor", k) or ("result", k)."""
+        results = (nest.result, *nest.results)
+        found = {("result", k): buffer for k, buffer in enumerate(results)}
+        found |= {("tensor", k): buffer for k, buffer in zip(self.written, results[self.fresh :], strict=True)}
+        return found | {("tensor", k): o.buffer for k, o in zip(self.read, nest.operands, strict=True)}
+
     @property
     def label(self) -> str:
         return self.code.function

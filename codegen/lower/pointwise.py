@@ -231,8 +231,9 @@ class PutPlaces:
                 continue
             pick = self.indices[d]
             known = fixed_place(pick, n)
-            place = b.broadcast(pick, self.picked(index))
-            found.append(known if known is not None else b.check(place, n, self.wraps))
+            if known is None:
+                known = b.check(b.broadcast(pick, self.picked(index)), n, self.wraps)
+            found.append(known)
         return tuple(found)
 
 

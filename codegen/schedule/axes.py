@@ -53,15 +53,6 @@ def split_into(axes: Sequence[Sym], joined: Expr) -> dict[Expr, Expr]:
     return out
 
 
-def join(axes: Sequence[Axis]) -> Expr:
-    """The number of a point of `axes`, row-major; an axis of extent 1 is always at 0."""
-    out: Expr = ZERO
-    for a in axes:
-        if a.extent is not ONE:
-            out = out * a.extent + a.sym
-    return out
-
-
 def points(axes: Sequence[Axis]) -> Expr:
     """How many points the axes span."""
     return product(a.extent for a in axes)

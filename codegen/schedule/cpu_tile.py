@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from hardtack.codegen.ir.expr import ONE, ZERO, Expr, Sym, bounds, const, int_value, mod, sym
 from hardtack.codegen.ir.expr_walk import divisors_along, free_syms, split_linear, stride_along, substitute
 from hardtack.codegen.ir.group import Group
-from hardtack.codegen.ir.loops import Axis, Buffer, Load, LoopNest, Stmt, Store, exprs_of, substitute_axes
+from hardtack.codegen.ir.loops import Axis, Buffer, Load, LoopNest, Stmt, Store, exprs_of, join, substitute_axes
 from hardtack.codegen.ir.nests import walk_buffers
 from hardtack.codegen.ir.reindex import within
 from hardtack.codegen.ir.schedule import Kernel, ScheduledNest, Storage
-from hardtack.codegen.schedule.axes import join, linearized
+from hardtack.codegen.schedule.axes import linearized
 from hardtack.codegen.schedule.cpu_row_walks import joined_passes
 from hardtack.codegen.schedule.loop_kernel import is_one_element, loop_kernel, offsets_of
 

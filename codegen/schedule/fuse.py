@@ -15,9 +15,9 @@ from hardtack.codegen.ir.column_halves import result_offsets
 from hardtack.codegen.ir.expr import ONE, Expr, Sym, const, int_value, product, sym
 from hardtack.codegen.ir.expr_walk import free_syms, split_linear
 from hardtack.codegen.ir.group import Decision, Group, same_digit
-from hardtack.codegen.ir.loops import Assert, Axis, Buffer, Load, LoopNest, Reduce, Store, substitute_axes
+from hardtack.codegen.ir.loops import Assert, Axis, Buffer, Load, LoopNest, Reduce, Store, join, substitute_axes
 from hardtack.codegen.ir.nests import ControlNest, Nest, ReadNest, TemplateNest
-from hardtack.codegen.schedule.axes import join, mixed_radix, split_into
+from hardtack.codegen.schedule.axes import mixed_radix, split_into
 from hardtack.codegen.schedule.fusion_limits import FusionLimits
 
 

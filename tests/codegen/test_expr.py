@@ -26,9 +26,9 @@ from hardtack.codegen.ir.expr import (
     to_text,
 )
 from hardtack.codegen.ir.expr_walk import evaluate, free_syms, split_linear, substitute
-from hardtack.codegen.ir.loops import Axis
+from hardtack.codegen.ir.loops import Axis, join
 from hardtack.codegen.lower.views import delinearize, reshape_index
-from hardtack.codegen.schedule.axes import join, mixed_radix, split_into
+from hardtack.codegen.schedule.axes import mixed_radix, split_into
 
 N = sym("n", 1, 9)
 M = sym("m", 2, None)

@@ -19,16 +19,13 @@ from hardtack.codegen.lower.gpu_custom import WARP, CudaCall
 def render_cuda(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
     """operands and results by the pointers of their buffers, floats by their bits."""
     anchor, what = anchored(kernel, CudaCall)
-    results = (anchor.result, *anchor.results)
-    inside = dict(zip(what.written, results[what.fresh :], strict=True))
-    inside |= {k: o.buffer for k, o in zip(what.read, anchor.operands, strict=True)}
+    lies = what.buffers(anchor)
     memory = [b.name for b in kernel.buffers]
     arguments: list[Argument] = []
     ints: list[Expr] = []
     for n, (type_, (kind, value)) in enumerate(zip(what.code.parameters, what.arguments, strict=True)):
         if kind in ("tensor", "result"):
-            buffer = inside[value] if kind == "tensor" else results[value]
-            arguments.append(Argument(f"p{n}", type_, ("buffer", memory.index(buffer)), True))
+            arguments.append(Argument(f"p{n}", type_, ("buffer", memory.index(lies[kind, value])), True))
             continue
         arguments.append(Argument(f"p{n}", type_, ("int", len(ints))))
         if kind == "float":

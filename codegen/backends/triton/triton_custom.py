@@ -23,16 +23,14 @@ NARROW = 2**31
 def render_launch(kernel: Kernel, buffers: Mapping[str, Buffer]) -> TritonKernel:
     """operands and results by the pointers of their buffers, which are multiples of 16."""
     anchor, what = anchored(kernel, TritonCall)
-    results = (anchor.result, *anchor.results)
-    inside = dict(zip(what.written, results[what.fresh :], strict=True))
-    inside |= {k: o.buffer for k, o in zip(what.read, anchor.operands, strict=True)}
+    lies = what.buffers(anchor)
     memory = [b.name for b in kernel.buffers]
     arguments: list[Argument] = []
     constexprs: dict[str, Constexpr] = dict(what.code.constexprs)
     ints: list[Expr] = []
     for p, (kind, value) in zip(what.code.parameters, what.arguments, strict=True):
         if kind in ("tensor", "result"):
-            buffer = inside[value] if kind == "tensor" else results[value]
+            buffer = lies[kind, value]
             type_ = p.type or TRITON_POINTERS[buffers[buffer].dtype]
             at = p.specialised and p.aligned
             arguments.append(Argument(p.name, type_, ("buffer", memory.index(buffer)), at))
